@@ -1,0 +1,7 @@
+"""What inference engines say of themselves, under one name whatever the engine and its version."""
+
+from __future__ import annotations
+
+from posttrain_watchdog.vocabulary.spec import Spec
+
+METRICS: tuple[Spec, ...] = ()
