@@ -1,0 +1,1 @@
+"""HTTP: /metrics, the Prometheus-compatible API, health, the status page."""
