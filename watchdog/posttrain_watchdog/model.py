@@ -8,7 +8,7 @@ A `Row` holds the readings of one log line, because a line of 60 keys is read, s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -94,6 +94,25 @@ class Event:
     time: float | None = None
 
 
+_PER_TOKEN = frozenset(
+    {
+        "engine_logprobs",
+        "trainer_logprobs",
+        "mask",
+        "token_ids",
+        "engine_token_ids",
+        "entropy",
+        "reference_logprobs",
+        "current_logprobs",
+        "engine_null",
+        "engine_top_logprobs",
+        "engine_top_ids",
+        "token_versions",
+    }
+)
+"""Fields of TokenBatch whose first axis is T; a new one is named here too (a test sees to it)."""
+
+
 @dataclass(slots=True)
 class TokenBatch:
     """Sequences with what engine and trainer say of their tokens. Ragged, never padded.
@@ -166,6 +185,36 @@ class TokenBatch:
     @property
     def sequences(self) -> int:
         return len(self.offsets) - 1
+
+    def select(self, rows: NDArray[np.int64]) -> TokenBatch:
+        """The sequences `rows` of this batch, in that order, as a batch of their own (a copy)."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        places = starts + np.arange(offsets[-1])
+        chosen: dict[str, Any] = {"offsets": offsets}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "offsets" or value is None:
+                continue
+            if each.name == "labels":
+                chosen["labels"] = {k: [v[i] for i in rows] for k, v in value.items()}
+            elif each.name == "extra":
+                chosen["extra"] = {k: v[places] if len(v) == self.tokens else v[rows] for k, v in value.items()}
+            elif isinstance(value, np.ndarray):
+                chosen[each.name] = value[places] if each.name in _PER_TOKEN else value[rows]
+            else:
+                chosen[each.name] = [value[i] for i in rows]
+        return TokenBatch(**chosen)
+
+    def by_step(self) -> Iterator[tuple[int, TokenBatch]]:
+        """The batch cut at its steps, ascending, -1 (unknown) first."""
+        steps = np.unique(self.step)
+        if len(steps) == 1:
+            yield int(steps[0]), self
+            return
+        for step in steps:
+            yield int(step), self.select(np.flatnonzero(self.step == step))
 
 
 @dataclass(frozen=True, slots=True)
