@@ -1,0 +1,1 @@
+"""Where data comes from: one file a dialect, found by a registry."""
