@@ -16,8 +16,19 @@ from posttrain_watchdog.vocabulary import CAUSES, METRICS, window_specs
 
 RULES = ROOT / "rules"
 FILES = sorted(RULES.glob("*.yml"))
-FIXED = """ImportanceRatioOutOfBand TrainerEngineKLHigh LogprobsModeWrong EngineLogprobsMissing PromptLogprobsMissing
-CompletionMaskFault LogprobsMisaligned StaleWeights SamplingTruncated TemperatureMismatch NonFiniteLogprobs""".split()
+FIXED = [
+    "ImportanceRatioOutOfBand",
+    "TrainerEngineKLHigh",
+    "LogprobsModeWrong",
+    "EngineLogprobsMissing",
+    "PromptLogprobsMissing",
+    "CompletionMaskFault",
+    "LogprobsMisaligned",
+    "StaleWeights",
+    "SamplingTruncated",
+    "TemperatureMismatch",
+    "NonFiniteLogprobs",
+]
 ANNOTATIONS = ("summary", "description", "runbook", "first_check", "second_check", "third_check")
 
 
