@@ -6,6 +6,7 @@ import math
 import re
 from datetime import datetime, timezone
 from typing import Any
+from urllib.parse import parse_qs
 
 import orjson
 from starlette.requests import Request
@@ -61,10 +62,12 @@ def duration(text: str, name: str) -> float:
     return value
 
 
-async def _parameters(request: Request) -> dict[str, str]:
-    found = dict(request.query_params)
+async def _parameters(request: Request) -> dict[str, list[str]]:
+    """What the query string and a posted form say, by name."""
+    found = parse_qs(request.url.query, keep_blank_values=True)
     if request.method == "POST":
-        found.update({k: v for k, v in (await request.form()).items() if isinstance(v, str)})
+        for name, values in parse_qs((await request.body()).decode("utf-8", "replace"), keep_blank_values=True).items():
+            found.setdefault(name, []).extend(values)
     return found
 
 
@@ -72,7 +75,7 @@ def routes(view: View) -> list[Route]:
     """The routes under /api/v1."""
 
     async def query(request: Request) -> Response:
-        given = await _parameters(request)
+        given = {k: v[-1] for k, v in (await _parameters(request)).items()}
         try:
             when = timestamp(given["time"], "time") if "time" in given else view.now()
             return answer(view.instant(given.get("query", ""), when))
@@ -80,7 +83,7 @@ def routes(view: View) -> list[Route]:
             return refusal(f'invalid parameter "query": {error}' if isinstance(error, QueryError) else str(error))
 
     async def query_range(request: Request) -> Response:
-        given = await _parameters(request)
+        given = {k: v[-1] for k, v in (await _parameters(request)).items()}
         try:
             for name in ("start", "end", "step"):
                 if name not in given:
@@ -108,9 +111,7 @@ def routes(view: View) -> list[Route]:
         return answer(view.label_values(request.path_params["name"]))
 
     async def series(request: Request) -> Response:
-        given = request.query_params.getlist("match[]")
-        if request.method == "POST":
-            given += [v for v in (await request.form()).getlist("match[]") if isinstance(v, str)]
+        given = (await _parameters(request)).get("match[]", [])
         if not given:
             return refusal("no match[] parameter provided")
         found: list[dict[str, str]] = []
