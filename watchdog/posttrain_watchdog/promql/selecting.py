@@ -1,0 +1,158 @@
+"""From selectors to samples: which series, and what they hold at or before each step.
+
+Promises: a selector is resolved once and kept until the set of series changes; its frame survives a change that
+does not concern it. Staleness and lookback as Prometheus has them. Never evaluates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posttrain_watchdog.promql.columns import Bools, Columns, Floats, nothing
+from posttrain_watchdog.promql.frame import Frame
+from posttrain_watchdog.promql.grid import Grid
+from posttrain_watchdog.promql.nodes import Selector
+from posttrain_watchdog.series.store import ABSENT_BITS, STALE_BITS, Store
+
+Ints = NDArray[np.int64]
+SELECTIONS = 4096
+CELLS = 4_000_000
+"""how many cells a range selection works on at once"""
+
+
+@dataclass(slots=True)
+class Selected:
+    """The series of a selector. `slots` is a slice where they are neighbours: reading them then copies nothing."""
+
+    slots: Ints | slice
+    frame: Frame
+    generation: int
+
+
+@dataclass(slots=True)
+class Samples:
+    """What a range is cut from: [R] times and [R, S] values, absent and stale cells by their bit patterns."""
+
+    ticks: Ints
+    values: Floats
+    frame: Frame
+
+
+class Selecting:
+    """Reads a store for one engine."""
+
+    def __init__(self, store: Store, lookback: int, closed_left: bool) -> None:
+        self.store = store
+        self.lookback = lookback
+        self.side = "left" if closed_left else "right"
+        """which way np.searchsorted finds the first tick of a window"""
+        self._selected: dict[object, Selected] = {}
+
+    def resolve(self, selector: Selector) -> Selected:
+        """The series that satisfy the selector now."""
+        key = selector.alternatives
+        kept = self._selected.get(key)
+        generation = self.store.generation
+        if kept is not None and kept.generation == generation:
+            return kept
+        found = [self.store.select(matchers) for matchers in key]
+        slots = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
+        metrics = tuple(self.store.metrics(slots))
+        if kept is not None and kept.frame.metrics == metrics:
+            frame = kept.frame
+        else:
+            frame = Frame(metrics)
+        neighbours = len(slots) > 0 and int(slots[-1]) - int(slots[0]) + 1 == len(slots)
+        chosen = slice(int(slots[0]), int(slots[-1]) + 1) if neighbours else slots
+        if len(self._selected) >= SELECTIONS:
+            self._selected.pop(next(iter(self._selected)))
+        selected = self._selected[key] = Selected(chosen, frame, generation)
+        return selected
+
+    def instants(self, selector: Selector, grid: Grid) -> tuple[Columns, Ints]:
+        """The newest sample of each series within lookback of each step, and [T, S] (or [T, 1]) sample times."""
+        selected = self.resolve(selector)
+        moments = grid.moments(selector.when)
+        ticks = self.store.ticks
+        rows = np.searchsorted(ticks, moments, "right") - 1
+        lows = np.searchsorted(ticks, moments - self.lookback, self.side)  # type: ignore[call-overload]
+        if len(selected.frame) == 0 or not (rows >= lows).any():
+            return nothing(len(grid)), np.zeros((len(grid), 1), dtype=np.int64)
+        if len(moments) == 1:
+            columns, times = self._newest(selected, int(rows[0]), int(lows[0]))
+            if len(grid) > 1:
+                columns.values = np.broadcast_to(columns.values, (len(grid), len(columns.frame)))
+                if columns.present is not None:
+                    columns.present = np.broadcast_to(columns.present, columns.values.shape)
+                times = np.broadcast_to(times, (len(grid), times.shape[1]))
+            return columns, times
+        return self._newest_each(selected, rows, lows)
+
+    def samples(self, selector: Selector, first: int, last: int) -> Samples:
+        """Every tick from `first` to `last`, both included, of the selector's series."""
+        selected = self.resolve(selector)
+        ticks = self.store.ticks
+        low = int(np.searchsorted(ticks, first, "left"))
+        high = int(np.searchsorted(ticks, last, "right"))
+        return Samples(ticks[low:high], self.store.rows(low, high, selected.slots), selected.frame)
+
+    # --- inside
+
+    def _newest(self, selected: Selected, row: int, low: int) -> tuple[Columns, Ints]:
+        """One step: the row itself, and further back for the series that it lacks."""
+        values = self.store.rows(row, row + 1, selected.slots)
+        ticks = self.store.ticks
+        times: Ints = ticks[row : row + 1][None, :]
+        odd = np.isnan(values[0])
+        if not odd.any():
+            return Columns(selected.frame, values), times
+        values = values.copy()
+        bits = values.view(np.int64)
+        missing = np.flatnonzero(bits[0] == ABSENT_BITS)
+        if len(missing):
+            times = np.full(values.shape, times[0, 0])
+            slots = selected.slots
+            numbers = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
+            high = row
+            while len(missing) and high > low:
+                bottom = max(low, high - 64)
+                block = self.store.rows(bottom, high, numbers[missing])
+                there = block.view(np.int64) != ABSENT_BITS
+                last = high - bottom - 1 - np.argmax(there[::-1], axis=0)
+                found = there.any(axis=0)
+                into = missing[found]
+                values[0, into] = block[last[found], np.flatnonzero(found)]
+                times[0, into] = ticks[bottom + last[found]]
+                missing = missing[~found]
+                high = bottom
+        present = (bits != ABSENT_BITS) & (bits != STALE_BITS)
+        return Columns(selected.frame, values, None if present.all() else present), times
+
+    def _newest_each(self, selected: Selected, rows: Ints, lows: Ints) -> tuple[Columns, Ints]:
+        """Many steps: carry the number of the newest row with a sample forward, then pick."""
+        bottom, top = int(lows.min()), int(rows.max()) + 1
+        slots = selected.slots
+        numbers = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
+        wide = max(1, CELLS // max(1, top - bottom))
+        values = np.empty((len(rows), len(numbers)), dtype=np.float64)
+        times = np.empty(values.shape, dtype=np.int64)
+        present: Bools = np.empty(values.shape, dtype=np.bool_)
+        picked = np.maximum(rows - bottom, 0)
+        ticks = self.store.ticks[bottom:top]
+        for start in range(0, len(numbers), wide):
+            part = slice(start, start + wide)
+            block = self.store.rows(bottom, top, numbers[part])
+            there = block.view(np.int64) != ABSENT_BITS
+            newest = np.where(there, np.arange(top - bottom)[:, None], -1)
+            np.maximum.accumulate(newest, axis=0, out=newest)
+            chosen = newest[picked]
+            chosen[rows < lows] = -1
+            safe = np.maximum(chosen, 0)
+            values[:, part] = np.take_along_axis(block, safe, axis=0)
+            times[:, part] = ticks[safe]
+            present[:, part] = (chosen + bottom >= lows[:, None]) & (chosen >= 0)
+        present &= values.view(np.int64) != STALE_BITS
+        return Columns(selected.frame, values, None if present.all() else present), times
