@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
@@ -32,11 +33,16 @@ FIXED = [
 ANNOTATIONS = ("summary", "description", "runbook", "first_check", "second_check", "third_check")
 
 
+def read(path: Path) -> Any:
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+@functools.cache
 def alerts() -> list[tuple[str, dict[str, Any]]]:
     return [
         (path.name, rule)
         for path in FILES
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for group in read(path)["groups"]
         for rule in group["rules"]
     ]
 
@@ -97,6 +103,83 @@ def test_only_real_causes_are_named() -> None:
 
 def test_the_applied_importance_weight_is_never_held_against_a_limit() -> None:
     assert [r["alert"] for _, r in alerts() if "is_weight_" in r["expr"]] == []
+
+
+def test_every_cause_has_an_alert() -> None:
+    said = {cause for _, rule in alerts() for cause in named_causes(rule["expr"])}
+    assert said == set(CAUSES) - {"healthy"}
+
+
+def test_what_is_normal_in_healthy_runs_only_informs() -> None:
+    severity = {r["alert"]: r["labels"]["severity"] for _, r in alerts()}
+    for name in ("PrecisionNoise", "PolicyLag", "GpuMemoryReserveLow", "ThroughputGap", "NvmlDown"):
+        assert severity[name] == "info"
+
+
+def test_every_alert_has_a_unit_test_in_which_it_fires_and_one_in_which_it_does_not() -> None:
+    fires: set[str] = set()
+    quiet: set[str] = set()
+    for path in (RULES / "tests").glob("*.yml"):
+        for case in read(path)["tests"]:
+            for check in case["promql_expr_test"]:
+                name = re.findall(r'alertname="(\w+)"', check["expr"])[0]
+                (fires if check["exp_samples"] else quiet).add(name)
+    names = {rule["alert"] for _, rule in alerts()}
+    assert names - fires == set()
+    assert names - quiet == set()
+
+
+@pytest.mark.parametrize("language", ["", ".zh"])
+def test_the_guide_has_a_section_for_every_alert_with_its_checks(language: str) -> None:
+    guide = (ROOT / "docs" / f"guide{language}.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", guide, flags=re.S | re.M))
+    messages = read(RULES / "messages" / "zh.yml")
+    for _, rule in alerts():
+        text = messages[rule["alert"]] if language else rule["annotations"]
+        section = sections[rule["alert"]]
+        assert text["runbook"] == f"docs/guide{language}.md#{rule['alert'].lower()}"
+        for order, name in enumerate(ANNOTATIONS[3:], 1):
+            assert f"\n{order}. {text[name]}\n   ```sh\n" in section, rule["alert"]
+        assert f"`rules/{_file_of(rule['alert'])}`" in section
+    assert set(sections) == {rule["alert"] for _, rule in alerts()}
+
+
+def _file_of(alert: str) -> str:
+    return next(path for path, rule in alerts() if rule["alert"] == alert)
+
+
+def test_links_inside_the_guides_lead_somewhere() -> None:
+    for path in (ROOT / "docs").glob("guide*.md"):
+        text = path.read_text(encoding="utf-8")
+        anchors = {re.sub(r"[^a-z0-9-]", "", h.lower().replace(" ", "-")) for h in re.findall(r"^#+ (.+)$", text, re.M)}
+        assert [a for a in re.findall(r"\]\(#([^)]+)\)", text) if a not in anchors] == []
+
+
+def test_chinese_messages_use_the_same_figures_as_the_english_ones() -> None:
+    messages = read(RULES / "messages" / "zh.yml")
+    for _, rule in alerts():
+        english, chinese = rule["annotations"], messages[rule["alert"]]
+        for name in ("summary", "description"):
+            both = [sorted(re.findall(r"\$labels\.\w+|\$value|posttrain_\w+", t[name])) for t in (english, chinese)]
+            assert both[0] == both[1], rule["alert"]
+        assert re.search(r"[\u4e00-\u9fff]", chinese["description"])
+
+
+def test_limits_that_the_guide_offers_are_read_by_the_rules() -> None:
+    used = {n for _, r in alerts() for n in re.findall(r'posttrain_limit\{name="(\w+)"\}', r["expr"])}
+    for path in (ROOT / "docs").glob("guide*.md"):
+        offered = set(re.findall(r"\| `(\w+)` \|$", path.read_text(encoding="utf-8"), re.M))
+        assert offered
+        assert offered <= used
+
+
+def test_inhibition_names_only_what_exists() -> None:
+    rules = read(RULES / "alertmanager" / "inhibit.yml")["inhibit_rules"]
+    names = {rule["alert"] for _, rule in alerts()}
+    for rule in rules:
+        for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
+            label, values = re.fullmatch(r'(\w+)=~?"([^"]+)"', matcher).groups()  # type: ignore[union-attr]
+            assert set(values.split("|")) <= (names if label == "alertname" else set(CAUSES)), matcher
 
 
 @pytest.mark.real

@@ -4,4 +4,11 @@ from __future__ import annotations
 
 from posttrain_watchdog.vocabulary.spec import Spec
 
-METRICS: tuple[Spec, ...] = ()
+METRICS: tuple[Spec, ...] = (
+    Spec(
+        "posttrain_engine_seconds_per_token",
+        "Mean time between two generated tokens of a request, since the last reading",
+        "seconds",
+        labels=("engine",),
+    ),
+)

@@ -26,6 +26,11 @@ METRICS: tuple[Spec, ...] = (
     Spec("posttrain_run_seconds_since_step", "Time since the last new step was seen", "seconds"),
     Spec("posttrain_run_finished", "1 once the trainer said that it is done"),
     Spec("posttrain_limit", "Limits that rules compare with; set in the configuration", labels=("name",)),
+    Spec(
+        "posttrain_collective_timeout_seconds",
+        "Timeout of collective operations, as a log line or a command line says",
+        "seconds",
+    ),
 )
 
 EVENTS: Mapping[str, str] = {
