@@ -39,12 +39,7 @@ def read(path: Path) -> Any:
 
 @functools.cache
 def alerts() -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (path.name, rule)
-        for path in FILES
-        for group in read(path)["groups"]
-        for rule in group["rules"]
-    ]
+    return [(path.name, rule) for path in FILES for group in read(path)["groups"] for rule in group["rules"]]
 
 
 def known_names() -> set[str]:
