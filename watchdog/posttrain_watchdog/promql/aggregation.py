@@ -16,6 +16,7 @@ from posttrain_watchdog.promql.frame import Frame, Groups, number, with_labels
 from posttrain_watchdog.promql.over_time import quantile_of
 
 SIMPLE = frozenset({"sum", "avg", "count", "min", "max", "group", "stddev", "stdvar"})
+INT64 = 2.0**63
 
 
 def aggregate(
@@ -26,6 +27,10 @@ def aggregate(
         if not isinstance(parameter, str):
             raise PromQLError("count_values expects a label name")
         return _count_values(body, labels, without, parameter)
+    if operator in ("topk", "bottomk") and not isinstance(parameter, str) and parameter is not None:
+        odd = parameter[~((parameter > -INT64) & (parameter < INT64))]
+        if len(odd):
+            raise PromQLError(f"scalar value {odd[0]} overflows int64")
     if body.values.shape[1] == 0 or body.steps == 0:
         return nothing(body.steps)
     groups = body.frame.grouped(labels, without)
@@ -100,7 +105,8 @@ def _variance(body: Columns, counts: Floats, groups: Groups) -> Floats:
     squares = (shifted - mean[:, groups.of]) ** 2
     if body.present is not None:
         squares = np.where(body.present, squares, 0.0)
-    return _reduce(np.add, squares, groups) / counts
+    # a single sample has variance 0, even an infinite or NaN one
+    return np.where(counts == 1, 0.0, _reduce(np.add, squares, groups) / counts)
 
 
 def _quantile(body: Columns, groups: Groups, quantiles: Floats) -> Columns:
@@ -124,10 +130,7 @@ def _ranked(body: Columns, groups: Groups, parameter: Floats, top: bool) -> Colu
     kept = np.zeros(mask.shape, dtype=np.bool_)
     chosen = np.empty(0, dtype=np.int64)
     for t in range(body.steps):
-        limit = parameter[t]
-        if not -9.3e18 < limit < 9.3e18:
-            raise PromQLError(f"scalar value {limit} overflows int64")
-        k = min(int(limit), len(body.frame))
+        k = min(int(parameter[t]), len(body.frame))
         if k < 1:
             continue
         values = -body.values[t] if top else body.values[t]

@@ -28,16 +28,25 @@ def sgn(values: Floats) -> Floats:
     return np.sign(values)
 
 
+def _max(a: Floats, b: Floats) -> Floats:
+    """Go's math.Max: infinity wins over NaN."""
+    return np.where((a == np.inf) | (b == np.inf), np.inf, np.maximum(a, b))
+
+
+def _min(a: Floats, b: Floats) -> Floats:
+    return np.where((a == -np.inf) | (b == -np.inf), -np.inf, np.minimum(a, b))
+
+
 def clamp_min(values: Floats, low: Floats) -> Floats:
-    return np.maximum(values, low)
+    return _max(values, low)
 
 
 def clamp_max(values: Floats, high: Floats) -> Floats:
-    return np.minimum(values, high)
+    return _min(values, high)
 
 
 def clamp(values: Floats, low: Floats, high: Floats) -> Floats:
-    return np.maximum(low, np.minimum(high, values))
+    return _max(low, _min(high, values))
 
 
 def modulo(values: Floats, divisor: Floats) -> Floats:

@@ -17,7 +17,7 @@ from posttrain_watchdog.promql.aggregation import aggregate
 from posttrain_watchdog.promql.columns import Bools, Columns, Floats, nothing, require_distinct
 from posttrain_watchdog.promql.elementwise import ARITHMETIC, CALENDAR, COMPARISON, MATHEMATICS, clamp
 from posttrain_watchdog.promql.errors import PromQLError
-from posttrain_watchdog.promql.frame import NAMELESS, Frame
+from posttrain_watchdog.promql.frame import EMPTY, NAMELESS, Frame
 from posttrain_watchdog.promql.grid import Grid
 from posttrain_watchdog.promql.histogram import histogram_quantile
 from posttrain_watchdog.promql.matching import operate, set_operation, with_scalar
@@ -246,6 +246,8 @@ class Evaluator:
         step = body.step or self.subquery_step
         begin = -(-first // step) * step
         inner = Grid(begin, last, step, grid.first, grid.last)
+        if len(inner) == 0:
+            return Samples(inner.steps, np.empty((0, 0)), EMPTY)
         columns = self.vector(body.body, inner) if nodes.kind(body.body) == "vector" else None
         if columns is None:
             columns = Columns(NAMELESS, self.scalar(body.body, inner)[:, None])

@@ -83,7 +83,7 @@ class Selecting:
             return nothing(len(grid)), np.zeros((len(grid), 1), dtype=np.int64)
         if len(moments) == 1:
             columns, times = self._newest(selected, int(rows[0]), int(lows[0]))
-            if len(grid) > 1:
+            if len(grid) != 1:
                 columns.values = np.broadcast_to(columns.values, (len(grid), len(columns.frame)))
                 if columns.present is not None:
                     columns.present = np.broadcast_to(columns.present, columns.values.shape)
