@@ -191,8 +191,8 @@ def _wider(vectors: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     joined = vectors.map(lambda v: f'label_join({v}, "b", "-", "a", "b", "le")')
     vectored = scalars.map(lambda s: f"vector({s})")
     return st.one_of(
-        over, over, over, quantile_over, predict, smooth, plain, calendar, clamp, simple, simple, ranked, counted, binary,
-        binary, sets, with_scalar, from_scalar, negated, histogram, replaced, joined, vectored,
+        over, over, over, quantile_over, predict, smooth, plain, calendar, clamp, simple, simple, ranked, counted,
+        binary, binary, sets, with_scalar, from_scalar, negated, histogram, replaced, joined, vectored,
     )  # fmt: skip
 
 

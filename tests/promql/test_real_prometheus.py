@@ -18,11 +18,11 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not installed(), reason="prometheus and promtool are not installed"),
 ]
-EXAMPLES = int(os.environ.get("WATCHDOG_PROMQL_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("WATCHDOG_PROMQL_EXAMPLES", "150"))
 PATIENT = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=EXAMPLES <= 60,
+    derandomize=EXAMPLES <= 150,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
