@@ -25,6 +25,17 @@ METRICS: tuple[Spec, ...] = (
     Spec("posttrain_run_step_seconds_median", "Median time between the last 20 steps", "seconds"),
     Spec("posttrain_run_seconds_since_step", "Time since the last new step was seen", "seconds"),
     Spec("posttrain_run_finished", "1 once the trainer said that it is done"),
+    Spec("posttrain_run_entropy_ratio_to_baseline", "Entropy of the last steps over that of the run's first ones"),
+    Spec(
+        "posttrain_run_grad_norm_ratio_to_baseline", "Gradient norm of the last steps over that of the run's first ones"
+    ),
+    Spec(
+        "posttrain_run_completion_length_ratio_to_baseline",
+        "Mean completion length of the last steps over that of the run's first ones",
+    ),
+    Spec(
+        "posttrain_run_step_seconds_ratio_to_baseline", "Step time of the last steps over that of the run's first ones"
+    ),
     Spec("posttrain_limit", "Limits that rules compare with; set in the configuration", labels=("name",)),
     Spec(
         "posttrain_collective_timeout_seconds",
@@ -57,6 +68,7 @@ EVENTS: Mapping[str, str] = {
     "xid": "the NVIDIA driver reported an Xid (labels: gpu, xid)",
     "gpu_lost": "a GPU fell off the bus or vanished",
     "machine_check": "the kernel reported a hardware error",
+    "nvlink_error": "the kernel reported an NVLink or NVSwitch error",
     "pcie_error": "the kernel reported a PCIe error",
     "disk_error": "the kernel reported a disk error",
     "segfault": "a process crashed",

@@ -1,0 +1,1 @@
+"""One file a cause; the file's name is the cause (a leading word before `__` is only for order)."""
