@@ -1,0 +1,1 @@
+"""Rule files, the life cycle of alerts, annotation templates, delivery."""
