@@ -8,7 +8,6 @@ column where the text itself is at fault.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import promql_parser
 
@@ -35,18 +34,31 @@ def parse(text: str) -> nodes.Node:
     tokens = tokenize(text)
     _guard(text, tokens)
     try:
-        tree: Any = promql_parser.parse(_modernised(text, tokens))
+        return _tree(text, tokens)
+    except PromQLError as error:
+        raise locate(text, tokens, error.message, _complaint) from None
+
+
+def _tree(text: str, tokens: list[Token]) -> nodes.Node:
+    try:
+        return translate(promql_parser.parse(_modernised(text, tokens)))
+    except PromQLError:
+        raise
     except ValueError as error:
-        raise locate(text, tokens, str(error)) from None
+        raise PromQLError(str(error)) from None
     except BaseException as error:
         # a panic of the Rust side arrives as a BaseException of its own
         if type(error).__name__ != "PanicException":
             raise
-        raise PromQLError("the parser gave up on this expression", 1, 1) from None
+        raise PromQLError("the parser gave up on this expression") from None
+
+
+def _complaint(part: str) -> str | None:
     try:
-        return translate(tree)
+        _tree(part, tokenize(part))
     except PromQLError as error:
-        raise locate(text, tokens, error.message) from None
+        return error.message
+    return None
 
 
 def _guard(text: str, tokens: list[Token]) -> None:

@@ -24,6 +24,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_COLON = re.compile(":")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def tokenize(text: str) -> list[Token]:
     """The tokens without spaces and comments. Raises PromQLError at a character that begins none."""
     found = []
     position = 0
+    ranged = False
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -58,7 +60,14 @@ def tokenize(text: str) -> list[Token]:
             what = "unterminated quoted string" if character in "\"'`" else f"unexpected character {character!r}"
             raise fault(text, position, what)
         kind = match.lastgroup or ""
+        if ranged and kind == "name" and match.group()[0] == ":":
+            # between square brackets a colon parts range and step; elsewhere a name may begin with one
+            match = _COLON.match(text, position)
+            assert match is not None
+            kind = "colon"
         if kind != "space":
             found.append(Token(kind, match.group(), position))
+        if kind == "bracket":
+            ranged = match.group() == "["
         position = match.end()
     return found
