@@ -1,0 +1,179 @@
+"""Any log that says a step and numbers: JSON lines, `key=value`, CSV, tables with bars.
+
+The last resort: keys that many loggers share get canonical names, all others are kept as they are. A record counts
+only with a step. Where every rank prints its own values of one step, those of rank 0 (or of the first that prints)
+are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from posttrain_watchdog.model import Event, Row
+from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
+from posttrain_watchdog.sources.trainers.table import Table
+
+KEYS: Mapping[str, str] = {
+    "loss": "loss",
+    "train_loss": "loss",
+    "train/loss": "loss",
+    "Training Loss": "loss",
+    "policy_loss": "policy_loss",
+    "pg_loss": "policy_loss",
+    "train/pg_loss": "policy_loss",
+    "actor/pg_loss": "policy_loss",
+    "grad_norm": "grad_norm",
+    "train/grad_norm": "grad_norm",
+    "actor/grad_norm": "grad_norm",
+    "optim/grad_norm": "grad_norm",
+    "lr": "learning_rate",
+    "learning_rate": "learning_rate",
+    "train/lr": "learning_rate",
+    "actor/lr": "learning_rate",
+    "entropy": "entropy",
+    "train/entropy": "entropy",
+    "actor/entropy": "entropy",
+    "kl": "kl_ref",
+    "train/kl": "kl_ref",
+    "actor/ppo_kl": "ppo_kl",
+    "ppo_kl": "ppo_kl",
+    "reward": "reward_mean",
+    "train/reward": "reward_mean",
+    "reward_mean": "reward_mean",
+    "critic/rewards/mean": "reward_mean",
+    "critic/score/mean": "reward_mean",
+    "reward_std": "reward_std",
+    "frac_reward_zero_std": "zero_std_fraction",
+    "completions/mean_length": "completion_length_mean",
+    "response_length/mean": "completion_length_mean",
+    "completions/clipped_ratio": "truncated_fraction",
+    "response_length/clip_ratio": "truncated_fraction",
+    "step_time": "step_seconds",
+    "timing_s/step": "step_seconds",
+    "time/step": "step_seconds",
+    "tokens_per_second": "tokens_per_second",
+    "throughput/tokens_per_second": "tokens_per_second",
+    "throughput/device/tokens_per_second": "tokens_per_second_per_gpu",
+    "critic/explained_var": "value_explained_variance",
+    "critic/vf_explained_var": "value_explained_variance",
+    "critic/loss": "value_loss",
+    "critic/vf_loss": "value_loss",
+    "token_mult_prob_error": "mult_prob_error",
+    "mismatch_kl": "mismatch_kl_k3",
+    "epoch": "epoch",
+}
+
+STEP_KEYS = ("step", "_step", "global_step", "train/global_step", "trainer/global_step", "iteration", "current_steps")
+TIME_KEYS = ("_timestamp", "timestamp", "time", "wall_time")
+_IGNORED = frozenset({*STEP_KEYS, *TIME_KEYS, "_runtime", "rank"})
+_SAMPLE_KEYS = frozenset({"completion", "completions", "prompt", "response", "output", "messages", "token_ids"})
+"""Keys of records that are one sample of a step, not the step's metrics."""
+_HEADED = re.compile(r"(?:\[rank(\d+)\]:? )?(.{0,120}?)\[?step[=: ]+(\d+)(?:/\d+)?\]?\s*$")
+_INDENTED = re.compile(r"\s{2,}([\w./@%\-]+)\s*[=:]\s*(\S+)\s*$")
+_INLINE = re.compile(r"(?<![\w/])([A-Za-z_][\w./@\-]*)\s?=\s?([-+\w.,%()]+)")
+_CELLS = re.compile(r"\s*\|\s*")
+
+
+def recognises(line: str) -> bool:
+    """Never sure: this dialect is taken where no other speaks up."""
+    return False
+
+
+class Dialect:
+    """Reads one file of an unknown logger."""
+
+    def __init__(self, logging_steps: int = 1) -> None:
+        self._table = Table(KEYS, ignored=_IGNORED)
+        self._steps = StepCounter(logging_steps)
+        self._header: list[str] | None = None
+        self._separator = ","
+        self._block: text.Numbers = {}
+        self._block_step: int | None = None
+        self._block_rank: str | None = None
+        self._block_time: float | None = None
+        self._rank: str | None = None
+
+    def feed(self, line: str) -> Iterable[Row | Event]:
+        return self._read(text.bare(line).rstrip("\n"))
+
+    def _read(self, line: str) -> Iterator[Row | Event]:
+        body = line.lstrip()
+        if body.startswith("{") and body.rstrip().endswith("}"):
+            numbers = text.json_numbers(body)
+            yield from self._record(text.python_dict(body) if numbers is None else numbers)
+            return
+        indented = _INDENTED.match(line)
+        if indented is not None and self._block_step is not None:
+            self._block[indented.group(1)] = text.number(indented.group(2))
+            return
+        yield from self.close()
+        if self._cells(line):
+            yield from self._cell_record(line)
+            return
+        headed = _HEADED.match(line) if len(line) < 400 else None
+        if headed is not None:
+            self._begin_block(headed)
+            return
+        if "=" in line and "step" in line and len(line) < 20_000:
+            pairs: text.Numbers = {k: text.number(v.rstrip(",")) for k, v in _INLINE.findall(line)}
+            time, _ = text.stamp(line)
+            yield from self._record(pairs, time)
+
+    def _begin_block(self, headed: re.Match[str]) -> None:
+        self._block_rank = headed.group(1)
+        self._block_time = text.stamp(headed.group(2))[0]
+        self._block_step = int(headed.group(3))
+
+    def _cells(self, line: str) -> bool:
+        """Whether the line belongs to a table, whose head is kept."""
+        for separator in ("|", ","):
+            parts = _split(line, separator)
+            if len(parts) < 2:
+                continue
+            lowered = [p.lower() for p in parts]
+            named = any(p in STEP_KEYS for p in lowered) and all(text.number(p) is None for p in parts)
+            if named and (self._header is None or "step" in lowered):
+                self._header, self._separator = parts, separator
+                return False
+        return self._header is not None and len(_split(line, self._separator)) == len(self._header)
+
+    def _cell_record(self, line: str) -> Iterator[Row | Event]:
+        parts = _split(line, self._separator)
+        named = dict(zip(self._header or (), parts, strict=True))
+        numbers: text.Numbers = {(k.lower() if k.lower() in STEP_KEYS else k): text.number(v) for k, v in named.items()}
+        yield from self._record(numbers)
+
+    def _record(self, numbers: text.Numbers, time: float | None = None) -> Iterator[Row | Event]:
+        step = next((s for key in STEP_KEYS if (s := whole(numbers.get(key))) is not None), None)
+        if step is None or len(numbers) < 2 or not _SAMPLE_KEYS.isdisjoint(numbers):
+            return
+        at = time
+        for key in TIME_KEYS:
+            value = numbers.get(key)
+            if value is not None and value > 1e8:
+                at = value
+                break
+        # NaN often means "not measured at this step"; only what was finite before and is watched counts as a fault
+        yield from self._steps.told(step, at)
+        yield from self._table.rows(numbers, step, at)
+
+    def close(self) -> Iterable[Row | Event]:
+        block, self._block = self._block, {}
+        step, self._block_step = self._block_step, None
+        if not block or step is None:
+            return ()
+        rank = self._block_rank
+        if rank is not None:
+            if self._rank is None or int(rank) < int(self._rank):
+                self._rank = rank
+            if rank != self._rank:
+                return ()
+        return [*self._steps.told(step, self._block_time), *self._table.rows(block, step, self._block_time)]
+
+
+def _split(line: str, separator: str) -> list[str]:
+    if separator not in line:
+        return []
+    return [p.strip() for p in (_CELLS.split(line.strip().strip("|")) if separator == "|" else line.split(separator))]

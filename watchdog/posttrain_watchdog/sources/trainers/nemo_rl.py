@@ -1,0 +1,100 @@
+"""NeMo-RL's console blocks (7ea279ab): a header with the step, then bullets; and rows exported with its own keys.
+
+sampling_importance_ratio is taken after truncation; gen_kl_error is k3, policy_kl_error its reverse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from posttrain_watchdog.model import Event, Row
+from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.steps import StepCounter
+from posttrain_watchdog.sources.trainers.table import Table
+
+KEYS: Mapping[str, str] = {
+    "train/loss": "loss",
+    "train/grad_norm": "grad_norm",
+    "train/lr": "learning_rate",
+    "train/approx_entropy": "entropy",
+    "train/kl_penalty": "kl_ref",
+    "train/probs_ratio": "ppo_ratio_mean",
+    "train/reward": "reward_mean",
+    "train/advantages/mean": "advantage_mean",
+    "train/advantages/max": "advantage_max",
+    "train/advantages/min": "advantage_min",
+    "train/mean_gen_tokens_per_sample": "completion_length_mean",
+    "train/truncation_rate": "truncated_fraction",
+    "train/global_valid_toks": "tokens_total",
+    "performance/tokens_per_sec_per_gpu": "tokens_per_second_per_gpu",
+    "timing/train/valid_tokens_per_sec_per_gpu": "tokens_per_second_per_gpu",
+    "performance/tokens_per_sec": "tokens_per_second",
+    "performance/train_fp_utilization": "mfu",
+    "timing/train/total_step_time": "step_seconds",
+    "timing/train/generation": "generation_seconds",
+    "timing/train/exposed_generation": "generation_seconds",
+    "timing/train/policy_training": "training_seconds",
+    "timing/train/policy_and_reference_logprobs": "logprob_seconds",
+    "timing/train/weight_sync": "weight_sync_seconds",
+    "timing/train/prepare_for_generation/total": "weight_sync_seconds",
+    "train/avg_trajectory_age": "staleness_mean",
+    "train/sampling_importance_ratio": "is_weight_mean",
+    "train/is_oob_ratio": "is_out_of_bounds_fraction",
+    "train/gen_kl_error": "mismatch_kl_k3",
+    "train/policy_kl_error": "mismatch_kl_k3_reverse",
+    "train/js_divergence_error": "mismatch_js",
+    "train/token_mult_prob_error": "mult_prob_error",
+    "train/num_masked_seqs_by_logprob_error": "masked_fraction_sequence",
+    "train/num_masked_seqs": "masked_fraction_sequence",
+    "train/max_seq_mult_prob_error": "mult_prob_error_sequence_max",
+    "train/mean_seq_mult_prob_error": "mult_prob_error_sequence_mean",
+    "train/probs_ratio_max": "ppo_ratio_max",
+    "train/probs_ratio_min": "ppo_ratio_min",
+}
+
+_BULLETS: Mapping[str, str] = {
+    "Loss": "loss",
+    "Generation KL Error": "mismatch_kl_k3",
+    "Avg Reward": "reward_mean",
+    "Mean Generation Length": "completion_length_mean",
+    "Avg Trajectory Age": "staleness_mean",
+    "Total step time": "step_seconds",
+    "policy_training": "training_seconds",
+    "generation": "generation_seconds",
+    "policy_and_reference_logprobs": "logprob_seconds",
+    "weight_sync": "weight_sync_seconds",
+}
+_HEADER = re.compile(r"=+ Step (\d+)/\d+ =+\s*$")
+_BULLET = re.compile(r"\s*\u2022 ([\w ./\-]+): ([-+\d.eE]+|nan|inf|-inf)(?:s|ms| steps)?(?: \(.*\))?\s*$")
+
+
+def recognises(line: str) -> bool:
+    return _HEADER.search(line) is not None and "=====" in line
+
+
+class Dialect:
+    """Reads one console."""
+
+    def __init__(self, logging_steps: int = 1) -> None:
+        self._table = Table({**KEYS, **_BULLETS})
+        self._steps = StepCounter(logging_steps)
+        self._block: text.Numbers = {}
+
+    def feed(self, line: str) -> Iterable[Row | Event]:
+        return self._read(line) if "\u2022" in line or "= Step " in line else ()
+
+    def _read(self, line: str) -> Iterator[Row | Event]:
+        line = text.bare(line)
+        header = _HEADER.search(line)
+        if header is not None and "=====" in line:
+            yield from self.close()
+            yield from self._steps.told(int(header.group(1)))
+            return
+        bullet = _BULLET.match(line)
+        if bullet is not None and self._steps.step is not None:
+            self._block.setdefault(bullet.group(1), text.number(bullet.group(2)))
+
+    def close(self) -> Iterable[Row | Event]:
+        block, self._block = self._block, {}
+        return list(self._table.rows(block, self._steps.step)) if block else ()

@@ -1,0 +1,106 @@
+"""prime-rl's metrics.jsonl, shared by trainer and orchestrator, and its console lines (559b4477).
+
+Several rows a step with disjoint keys; non-finite values are dropped by the writer, which says so in its log.
+mismatch_kl is k3 of the current policy against the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from posttrain_watchdog.model import Event, Row
+from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
+from posttrain_watchdog.sources.trainers.table import Table
+
+KEYS: Mapping[str, str] = {
+    "loss/mean": "loss",
+    "optim/grad_norm": "grad_norm",
+    "optim/lr": "learning_rate",
+    "entropy/all/mean": "entropy",
+    "train/agg/effective/*/reward/mean": "reward_mean",
+    "train/agg/effective/num_output_tokens/mean": "completion_length_mean",
+    "train/agg/effective/num_output_tokens/max": "completion_length_max",
+    "train/agg/effective/*/is_truncated/mean": "truncated_fraction",
+    "progress/tokens": "tokens_total",
+    "perf/throughput": "tokens_per_second",
+    "perf/throughput_per_gpu": "tokens_per_second_per_gpu",
+    "perf/mfu": "mfu",
+    "time/step": "step_seconds",
+    "time/forward_backward": "training_seconds",
+    "time/wait_for_batch": "wait_seconds",
+    "time/broadcast_weights": "weight_sync_seconds",
+    "off_policy/mean": "staleness_mean",
+    "off_policy/max": "staleness_max",
+    "off_policy/dropped": "stale_dropped",
+    "mismatch_kl/all/mean": "mismatch_kl_k3",
+    "mismatch_kl/mean": "mismatch_kl_k3",
+    "is_masked/mean": "masked_fraction_token",
+    "max_vio/mean": "moe_max_violation",
+}
+
+_CONSOLE: Mapping[str, str] = {
+    "Loss": "loss",
+    "Entropy": "entropy",
+    "Mismatch KL": "mismatch_kl_k3",
+    "Grad. Norm": "grad_norm",
+    "LR": "learning_rate",
+    "Throughput": "tokens_per_second",
+    "MFU": "mfu",
+    "Reward": "reward_mean",
+    "Max Off-Policy": "staleness_max",
+    "Truncation": "truncated_fraction",
+}
+_LINE = re.compile(r"\d\d:\d\d:\d\d\s+SUCCESS Step (\d+) \|\s*(.*)")
+_PART = re.compile(r"([A-Z][\w.\- ]*?) ([-+\d.eE]+|nan|inf|-inf)(%?)(?: .*)?$")
+_DROPPED = re.compile(r"Dropping \d+ non-finite value\(s\) from metrics")
+_JSON = re.compile(r'\{\s*"step"\s*:\s*\d+\s*,\s*"time"\s*:')
+_IGNORED = frozenset({"step", "time"})
+
+
+def recognises(line: str) -> bool:
+    return _JSON.match(line) is not None or _LINE.match(text.bare(line)) is not None
+
+
+class Dialect:
+    """Reads one metrics.jsonl or one console."""
+
+    def __init__(self, logging_steps: int = 1) -> None:
+        self._table = Table(KEYS, {"perf/mfu": 0.01}, _IGNORED)
+        self._console = Table(_CONSOLE)
+        self._steps = StepCounter(logging_steps)
+
+    def feed(self, line: str) -> Iterable[Row | Event]:
+        if '"step"' in line or "SUCCESS Step" in line or "non-finite" in line:
+            return self._read(line)
+        return ()
+
+    def _read(self, line: str) -> Iterator[Row | Event]:
+        line = text.bare(line)
+        if _DROPPED.search(line):
+            yield Event("nan_loss", line.strip()[:300], {}, self._steps.step)
+            return
+        match = _LINE.match(line)
+        if match is not None:
+            found: text.Numbers = {}
+            for part in match.group(2).split("|"):
+                pair = _PART.match(part.strip())
+                if pair is not None:
+                    value = text.number(pair.group(2))
+                    found[pair.group(1)] = value / 100 if value is not None and pair.group(3) else value
+            yield from self._table_rows(self._console, found, int(match.group(1)), None)
+            return
+        numbers = text.json_numbers(line) if _JSON.match(line) else None
+        step = whole(numbers.get("step")) if numbers else None
+        if numbers is not None and step is not None:
+            yield from self._table_rows(self._table, numbers, step, numbers.get("time"))
+
+    def _table_rows(self, table: Table, numbers: text.Numbers, step: int, time: float | None) -> Iterator[Row | Event]:
+        # trainer and orchestrator write at their own pace: a step that is one behind is no resume
+        if self._steps.step is None or step > self._steps.step or step < self._steps.step - 8:
+            yield from self._steps.told(step, time)
+        yield from table.rows(numbers, step, time)
+
+    def close(self) -> Iterable[Row | Event]:
+        return ()

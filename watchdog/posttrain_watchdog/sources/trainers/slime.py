@@ -1,0 +1,104 @@
+"""slime's console: `[time] file:line - step N: {...}`, `rollout N: {...}`, `perf N: {...}` (624b824a).
+
+Two axes: `rollout N` and `perf N` count rollouts, `step N` counts optimizer steps; they agree where one rollout
+makes one step. `ois` is the PPO ratio, not a rollout ratio; tis is the raw rollout ratio.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from posttrain_watchdog.model import Event, Row
+from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.steps import StepCounter
+from posttrain_watchdog.sources.trainers.table import Table
+
+KEYS: Mapping[str, str] = {
+    "train/loss": "loss",
+    "train/pg_loss": "policy_loss",
+    "train/grad_norm": "grad_norm",
+    "train/lr-pg_0": "learning_rate",
+    "train/entropy_loss": "entropy",
+    "train/kl_loss": "kl_ref",
+    "train/ppo_kl": "ppo_kl",
+    "train/pg_clipfrac": "clip_fraction",
+    "rollout/raw_reward": "reward_mean",
+    "rollout/rewards": "reward_mean",
+    "rollout/advantages": "advantage_mean",
+    "rollout/response_len/mean": "completion_length_mean",
+    "rollout/response_lengths": "completion_length_mean",
+    "rollout/response_len/max": "completion_length_max",
+    "rollout/response_len/min": "completion_length_min",
+    "rollout/truncated_ratio": "truncated_fraction",
+    "rollout/truncated": "truncated_fraction",
+    "perf/step_time": "step_seconds",
+    "perf/rollout_time": "generation_seconds",
+    "perf/actor_train_time": "training_seconds",
+    "perf/log_probs_time": "logprob_seconds",
+    "perf/update_weights_time": "weight_sync_seconds",
+    "perf/train_wait_time": "wait_seconds",
+    "perf/actor_train_tok_per_s": "tokens_per_second",
+    "perf/tokens_per_gpu_per_sec": "tokens_per_second_per_gpu",
+    "train/tis": "is_ratio_mean",
+    "train/mis_tis_weight_before_bound": "is_ratio_mean",
+    "train/tis_clipfrac": "is_out_of_bounds_fraction",
+    "train/mis_tis_truncate_fraction": "is_out_of_bounds_fraction",
+    "train/ois": "ppo_ratio_mean",
+    "train/train_rollout_logprob_abs_diff": "logprob_difference_abs_mean",
+    "train/mis_rs_catastrophic_seq_fraction": "veto_fraction",
+    "train/mis_training_ppl": "trainer_perplexity",
+    "train/mis_rollout_ppl": "rollout_perplexity",
+    "rollout/log_probs": "trainer_logprob_mean",
+    "rollout/rollout_log_probs": "rollout_logprob_mean",
+    "train/mis_is_ratio_mean_final": "is_weight_mean",
+    "train/mis_is_ratio_mean_after_tis_rs": "is_weight_mean",
+    "train/mis_tis_weight_after_bound": "is_weight_mean",
+    "train/mis_is_ratio_min_final": "is_weight_min",
+    "train/mis_is_ratio_max_final": "is_weight_max",
+    "train/mis_kl": "mismatch_kl_k1",
+    "train/mis_k3_kl": "mismatch_kl_k3",
+    "train/mis_log_ppl_diff": "log_perplexity_gap",
+    "train/mis_log_ppl_abs_diff": "log_perplexity_gap_abs",
+    "train/mis_ppl_ratio": "perplexity_ratio",
+    "train/mis_chi2_token": "chi2_token",
+    "train/mis_chi2_seq": "chi2_sequence",
+    "train/mis_tis_clip_fraction_high": "is_out_of_bounds_fraction_high",
+    "train/mis_tis_mask_fraction_high": "is_out_of_bounds_fraction_high",
+    "train/mis_tis_clip_fraction_low": "is_out_of_bounds_fraction_low",
+    "train/mis_tis_mask_fraction_low": "is_out_of_bounds_fraction_low",
+    "train/mis_rs_mask_fraction_high": "masked_fraction_token_high",
+    "train/mis_rs_mask_fraction_low": "masked_fraction_token_low",
+}
+
+_LINE = re.compile(r"(?:[\w./]+:\d+ - )?(step|rollout|perf|eval) (\d+): \{")
+
+
+def recognises(line: str) -> bool:
+    _, body = text.stamp(text.bare(line))
+    match = _LINE.match(body)
+    return match is not None and f"'{'train' if match.group(1) == 'step' else match.group(1)}/" in body
+
+
+class Dialect:
+    """Reads one console."""
+
+    def __init__(self, logging_steps: int = 1) -> None:
+        self._table = Table(KEYS, ignored=frozenset({"train/step", "rollout/step"}))
+        self._steps = StepCounter(logging_steps)
+
+    def feed(self, line: str) -> Iterable[Row | Event]:
+        return self._read(line) if ": {" in line else ()
+
+    def _read(self, line: str) -> Iterator[Row | Event]:
+        time, line = text.stamp(text.bare(line))
+        match = _LINE.match(line)
+        if match is None or match.group(1) == "eval":
+            return
+        step = int(match.group(2))
+        if match.group(1) == "step":
+            yield from self._steps.told(step, time)
+        yield from self._table.rows(text.python_dict(line[match.end() - 1 :]), step, time)
+
+    def close(self) -> Iterable[Row | Event]:
+        return ()
