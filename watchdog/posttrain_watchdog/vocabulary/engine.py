@@ -11,4 +11,10 @@ METRICS: tuple[Spec, ...] = (
         "seconds",
         labels=("engine",),
     ),
+    Spec(
+        "posttrain_engine_tokens_per_second",
+        "Tokens generated per second, all requests",
+        "tokens",
+        labels=("engine",),
+    ),
 )
