@@ -56,7 +56,7 @@ FRAMEWORK = Framework(
         "dtype": ("torch_dtype",),
     },
     defaults={
-        "logprobs_mode": (("0", "raw_logprobs"), ("3.9", "processed_logprobs")),
+        "logprobs_mode": (("0", "processed_logprobs"),),
         "is_cap": (("0", 2.0),),
         "use_engine": (("0", False),),
         "mismatch_metrics": (("0", False),),
