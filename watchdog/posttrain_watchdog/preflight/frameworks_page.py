@@ -11,9 +11,9 @@ from posttrain_watchdog.preflight.framework import Framework, frameworks
 _HEAD = """# Frameworks and engines
 
 Made from what `posttrain-watchdog check` knows, by
-`python -m posttrain_watchdog.preflight.frameworks_page > docs/frameworks.md`. Keys, defaults and behaviour were read from
-the sources of the version named; where yours differs, pin it in a requirements file beside the configuration, and `check`
-takes it from there.
+`python -m posttrain_watchdog.preflight.frameworks_page > docs/frameworks.md`. Keys, defaults and behaviour were read
+from the sources of the version named; where yours differs, pin it in a requirements file beside the configuration,
+and `check` takes it from there.
 """
 
 
