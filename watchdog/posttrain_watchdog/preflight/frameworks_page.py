@@ -5,6 +5,8 @@ Promises: a pure function of the tables in frameworks/; a test holds the page in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from posttrain_watchdog.preflight.document import Value
 from posttrain_watchdog.preflight.framework import Framework, frameworks
 
@@ -67,7 +69,7 @@ def _keys(framework: Framework) -> str:
         )
         text += ".\n"
     if framework.renames:
-        rows = [
+        renames = [
             (
                 f"`{r.old}`",
                 f"`{r.new}`" + (f" ({r.note})" if r.note else ""),
@@ -76,7 +78,7 @@ def _keys(framework: Framework) -> str:
             )
             for r in framework.renames
         ]
-        text += "\n" + _table(("old key", "new key", "since", "old key now"), rows)
+        text += "\n" + _table(("old key", "new key", "since", "old key now"), renames)
     return text
 
 
@@ -97,7 +99,7 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
