@@ -11,11 +11,15 @@ from collections.abc import Iterable
 from statistics import median
 
 from posttrain_watchdog.incidents.track import EMPTY, Track
-from posttrain_watchdog.model import Event, Row
+from posttrain_watchdog.model import Event, Metric, Row
 
 _TRAINER = "posttrain_trainer_"
 _OWN_LABELS = frozenset({"run", "source", "host", "instance"})
+_STEP_SECONDS = Metric("posttrain_trainer_step_seconds")
+_REWOUND = 3
+"""Rows below the last step after which the run is taken to have gone back."""
 _MAX_TRACKS = 4096
+_KEPT_BREAKS = 63
 _KEPT_EVENTS = 512
 _KEPT_PACE = 64
 
@@ -28,38 +32,50 @@ class History:
         """grows with everything that is observed"""
         self.step: int | None = None
         """last step of the trainer"""
-        self.first_step: int | None = None
         self.now: float | None = None
         """time of the last tick"""
         self.step_time: float | None = None
-        """when the last new step was seen"""
-        self.heard_time: float | None = None
-        """when anything at all was last heard"""
+        """when the last new step was seen, or when the run began again"""
+        self.heard: dict[str, float] = {}
+        """when each rank was last heard, where lines tell ranks apart"""
         self.counts: Counter[str] = Counter()
         """events of all time, by kind"""
         self.breaks: list[int] = []
         """steps before which the run was interrupted, resumed or reconfigured"""
         self.finished = False
+        self.interrupted: Event | None = None
+        """the preemption that has not been followed by anything yet"""
+        self.open_sync: Event | None = None
+        """the update of the engine's weights that began and is not known to have ended"""
+        self.since_step: list[Event] = []
+        """events since the last new step"""
         self.pace: deque[float] = deque(maxlen=_KEPT_PACE)
         """seconds that recent steps took"""
         self._tracks: dict[str, dict[tuple[tuple[str, str], ...], Track]] = {}
         self._size = 0
         self._events: dict[str, deque[Event]] = {}
         self._arrived = 0.0
+        self._trainer_heard = False
+        self._below = 0
 
     # -- taking in
 
     def row(self, row: Row) -> None:
         self.version += 1
         self._arrived += 1.0
-        if row.time is not None:
-            self.heard_time = max(row.time, self.heard_time or row.time)
+        trains = any(m.name.startswith(_TRAINER) for m in row.values)
+        self._trainer_heard = self._trainer_heard or trains
+        if row.step is not None and (trains or not self._trainer_heard):
+            # token statistics may count steps from 0 where the log counts from 1: the log's count wins
+            self._step(row.step, row.time)
         at = float(row.step) if row.step is not None else row.time if row.time is not None else self._arrived
-        trains = False
         for metric, value in row.values.items():
             by_labels = self._tracks.setdefault(metric.name, {})
             labels = metric.labels
             if labels:
+                rank = next((v for k, v in labels if k == "rank"), None)
+                if rank is not None and row.time is not None:
+                    self.heard[rank] = row.time
                 labels = tuple(pair for pair in labels if pair[0] not in _OWN_LABELS)
             track = by_labels.get(labels)
             if track is None:
@@ -68,29 +84,38 @@ class History:
                 self._size += 1
                 track = by_labels[labels] = Track()
             track.put(at, value)
-            trains = trains or metric.name.startswith(_TRAINER)
-        if row.step is not None:
-            self._step(row.step, row.time)
-            if trains:
-                self.finished = False
+        if row.step is not None and row.step == self.step:
+            spent = row.values.get(_STEP_SECONDS)
+            if spent is not None and spent > 0:
+                self.pace.append(spent)
 
     def _step(self, step: int, time: float | None) -> None:
-        if self.first_step is None:
-            self.first_step = step
         previous = self.step
-        if previous == step:
-            return
-        self.step = step
-        if previous is not None and step < previous:
-            self.breaks.append(step)
-        spent = self.track("posttrain_trainer_step_seconds").last
-        if spent > 0:
-            self.pace.append(spent)
-        elif time is not None and self.step_time is not None and previous is not None and step > previous:
+        if previous is not None and step <= previous:
+            # a second source that lags by a step is no rewind; several rows below the last step are one
+            self._below += step < previous
+            if self._below < _REWOUND:
+                return
+            self._rewind(step - 1)
+        self._below = 0
+        if previous is not None and step > previous and time is not None and self.step_time is not None:
             gap = (time - self.step_time) / (step - previous)
-            if gap > 0:
+            if gap > 0 and not len(self.trainer("step_seconds")):
                 self.pace.append(gap)
+        self.step = step
         self.step_time = time
+        self.finished = False
+        self.interrupted = self.open_sync = None
+        self.since_step.clear()
+
+    def _rewind(self, last: int) -> None:
+        """The run goes on after step `last`; what it logged beyond will come again."""
+        self.breaks = [*self.breaks[-_KEPT_BREAKS:], last + 1]
+        self.step = last
+        for name, by_labels in self._tracks.items():
+            if name.startswith(_TRAINER):
+                for track in by_labels.values():
+                    track.cut(last)
 
     def event(self, event: Event) -> None:
         self.version += 1
@@ -98,21 +123,35 @@ class History:
         if event.step is None and event.kind not in ("resumed", "run_started"):
             event = Event(event.kind, event.text, event.labels, self.step, event.time)
         self._events.setdefault(event.kind, deque(maxlen=_KEPT_EVENTS)).append(event)
-        if event.time is not None:
-            self.heard_time = max(event.time, self.heard_time or event.time)
+        if len(self.since_step) < _KEPT_EVENTS:
+            self.since_step.append(event)
+        if event.time is not None and event.labels.get("rank"):
+            self.heard[event.labels["rank"]] = event.time
         if event.kind == "run_finished":
             self.finished = True
-        elif event.kind in ("resumed", "run_started", "preempted"):
-            self.finished = False
-            if self.step is not None:
-                self.breaks.append(self.step + 1 if event.step is None else event.step + 1)
-            if event.kind != "preempted":
-                self.step_time = event.time
+        elif event.kind == "preempted":
+            self.interrupted = event
+        elif event.kind in ("resumed", "run_started"):
+            self.finished, self.interrupted, self.open_sync = False, None, None
+            self.step_time = event.time
+            self.since_step.clear()
+            if event.step is not None and self.step is not None and event.step < self.step:
+                self._rewind(event.step)
+            elif self.step is not None:
+                self.breaks = [*self.breaks[-_KEPT_BREAKS:], self.step + 1]
+        elif event.kind == "config_changed" and self.step is not None:
+            self.breaks = [*self.breaks[-_KEPT_BREAKS:], self.step + 1]
+        elif event.kind == "weight_sync_started":
+            self.open_sync = event
+        elif event.kind == "weights_synced":
+            self.open_sync = None
 
     def tick(self, now: float) -> None:
         """Gives the time to what came without one since the last tick."""
         if self.step is not None and self.step_time is None:
             self.step_time = now
+        if self.open_sync is not None and self.open_sync.time is None:
+            self.open_sync.time = now
         self.now = now
 
     # -- looking

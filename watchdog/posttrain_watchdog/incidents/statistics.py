@@ -1,13 +1,14 @@
 """Statistics for short, noisy, autocorrelated series: baselines, runs at the end, slopes with honest errors.
 
-Promises: pure functions of arrays; the bootstrap is over blocks, because neighbouring steps share a policy and an
-ordinary permutation null calls a trend in more than half of all healthy runs; its random numbers are seeded, so the
-same history gives the same answer.
-Sources: Theil 1950 / Sen 1968 (slope), Künsch 1989 (block bootstrap), Hampel 1974 (MAD).
+Promises: pure functions of arrays, without random numbers. Neighbouring steps share a policy, so no test here counts
+points as independent: an ordinary permutation null calls a trend in more than half of all healthy runs.
+Sources: Theil 1950 / Sen 1968 (slope), Kendall 1954 (bias of rho), Bayley & Hammersley 1946 (correlated points),
+Hampel 1974 (MAD).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ STARTING = 5
 """Points at the least from which a baseline is made."""
 RECENT = 5
 """Points that stand for the present."""
+_MEMORY = 0.5
+"""Least autocorrelation that a trend test allows for."""
 _GAUSS = 1.4826
 """MAD to standard deviation of a normal distribution"""
 
@@ -84,52 +87,66 @@ def theil_sen(at: NDArray[np.float64], values: NDArray[np.float64]) -> float:
 @dataclass(frozen=True, slots=True)
 class Slope:
     per_step: float
-    low: float
-    """lower bound at one-sided error 0.5 % by the block bootstrap"""
-    high: float
     p: float
     """one-sided probability of a slope at least this far from 0 without a trend"""
+    memory: float
+    """autocorrelation of neighbouring residuals that was allowed for"""
 
 
-def slope(at: NDArray[np.float64], values: NDArray[np.float64], draws: int = 200, most: int = 60) -> Slope:
-    """Slope and its error under autocorrelation: residuals of the fitted line are redrawn in blocks of about n^(1/3)
-    to a quarter of n, longer where the residuals are correlated. Series longer than `most` are averaged down first."""
+def slope(at: NDArray[np.float64], values: NDArray[np.float64], most: int = 60) -> Slope:
+    """Theil-Sen slope and its error for correlated noise. Longer series are first averaged down to `most` blocks.
+
+    The residuals' lag-1 correlation rho is estimated, corrected for its bias in short detrended series (Kendall 1954:
+    + (1 + 4 rho)/n) and taken to be at least 0.5, as neighbouring steps share a policy; then n points are worth
+    n (1 - rho)/(1 + rho), and Student's t with that many less 2 degrees of freedom gives p.
+    """
     n = len(at)
     if n > most:
         parts = np.array_split(np.arange(n), most)
         at = np.array([at[p].mean() for p in parts])
-        values = np.array([np.median(values[p]) for p in parts])
+        values = np.array([values[p].mean() for p in parts])
         n = most
     fitted = theil_sen(at, values)
-    line = fitted * at + np.median(values - fitted * at)
-    rest = values - line
+    rest = values - fitted * at
     rest = rest - rest.mean()
-    block = _block_length(rest)
-    random = np.random.default_rng(n)
-    starts = random.integers(0, n - block + 1, size=(draws, -(-n // block)))
-    places = (starts[..., None] + np.arange(block)).reshape(draws, -1)[:, :n]
-    i, j = np.triu_indices(n, 1)
-    run = at[j] - at[i]
-    keep = run > 0
-    i, j, run = i[keep], j[keep], run[keep]
-    drawn = rest[places]
-    error = np.median((drawn[:, j] - drawn[:, i]) / run, axis=1)
-    # blocks of a fitted line's residuals understate the error of few blocks; scale up as for a t with n/block degrees
-    error = error * np.sqrt(n / max(n - 2 * block, 1))
-    scale = float(np.std(error)) or 1e-300
-    p = max(float(np.mean(np.abs(error) >= abs(fitted))) / 2, _upper(abs(fitted) / scale))
-    low, high = np.quantile(error, [0.005, 0.995])
-    return Slope(fitted, fitted + float(low), fitted + float(high), p)
-
-
-def _block_length(rest: NDArray[np.float64]) -> int:
-    n = len(rest)
     power = float(rest @ rest)
-    lag1 = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0
-    memory = (1 + max(lag1, 0.0)) / (1 - min(max(lag1, 0.0), 0.9))
-    return int(np.clip(round(n ** (1 / 3) * memory), 2, max(2, n // 4)))
+    rho = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0
+    rho = min(max(rho + (1 + 4 * rho) / n, _MEMORY), 0.95)
+    inflated = (1 + rho) / (1 - rho)
+    degrees = n / inflated - 2
+    around = at - at.mean()
+    error = np.sqrt(power / max(n - 2, 1) / float(around @ around) * inflated) if n > 2 else 0.0
+    if degrees <= 0.5 or fitted == 0:
+        return Slope(fitted, 0.5, rho)
+    return Slope(fitted, student_tail(abs(fitted) / error, degrees) if error > 0 else 1e-12, rho)
 
 
-def _upper(z: float) -> float:
-    """A bound on the normal distribution's upper tail."""
-    return float(min(0.5, 0.5 * np.exp(-(z**2) / 2)))
+def student_tail(t: float, degrees: float) -> float:
+    """P(T > t) of Student's t, t >= 0; by quadrature over x = t/u, which is smooth for every number of degrees."""
+    if t <= 0:
+        return 0.5
+    u = (np.arange(2000) + 0.5) / 2000
+    height = math.exp(math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)) / math.sqrt(degrees * math.pi)
+    density = (1 + (t / u) ** 2 / degrees) ** (-(degrees + 1) / 2) / u**2
+    return float(min(0.5, height * t * density.mean()))
+
+
+def recent_median(track: Track, points: int = RECENT) -> float:
+    """Median of the last finite values; NaN where there are none."""
+    read = track.finite()[1][-points:]
+    return float(np.median(read)) if len(read) else float("nan")
+
+
+def thirds(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """Medians of the first, middle and last third."""
+    first, middle, last = (float(np.median(part)) for part in np.array_split(values, 3))
+    return first, middle, last
+
+
+def departure(at: NDArray[np.float64], values: NDArray[np.float64], points: int = 5) -> float:
+    """Where the values leave their start for good: the first of the last unbroken run beyond its range and 3 "
+    "spreads."""
+    head = values[:points]
+    limit = max(float(head.max()), float(np.median(head)) + 3 * spread(head))
+    beyond = tail_run(values > limit)
+    return float(at[len(at) - beyond]) if beyond else float(at[-1])

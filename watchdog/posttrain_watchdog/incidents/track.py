@@ -56,6 +56,14 @@ class Track:
             self.at.insert(place, at)
             self.read.insert(place, value)
 
+    def cut(self, after: float) -> None:
+        """Forgets the points behind `after`: the run went back and will come there anew."""
+        keep = bisect.bisect_right(self.at, after)
+        if keep < len(self.at):
+            self._cache = None
+            del self.at[keep:], self.read[keep:]
+            self.head = [point for point in self.head if point[0] <= after]
+
     def __len__(self) -> int:
         return len(self.at)
 
