@@ -1,0 +1,1 @@
+"""One file a cause: `judge(window) -> Finding | None`. The file is the registry: its name is the cause."""

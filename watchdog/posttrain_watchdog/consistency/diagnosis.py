@@ -1,0 +1,113 @@
+"""From windows of tokens to named causes: every cause judges every window, and what one explains the others need not.
+
+Promises: pure; the same windows give the same diagnoses. Never names a cause that no file of causes/ names, except
+`unknown` for what is left.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+
+from posttrain_watchdog.consistency import causes
+from posttrain_watchdog.consistency.chance import clustered_mean, normal_tail
+from posttrain_watchdog.consistency.finding import Finding, accounts_for, confidence, looks
+from posttrain_watchdog.consistency.onset import onset
+from posttrain_watchdog.consistency.window import Window
+from posttrain_watchdog.model import Diagnosis
+
+Judge = Callable[[Window], "Finding | None"]
+WORTH_TELLING = 0.05
+"""confidence below which a cause is not listed at all"""
+UNUSABLE = 1e-2
+"""nats of k3 from which two dense policies are unusable for training (Liu et al., in the public record)"""
+
+
+@cache
+def judges() -> Mapping[str, Judge]:
+    """cause -> its judge: the files of causes/ are the registry."""
+    names = sorted(m.name for m in pkgutil.iter_modules(causes.__path__))
+    return {name: import_module(f"{causes.__name__}.{name}").judge for name in names}
+
+
+def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
+    """The causes that the windows show, most confident first; at most one diagnosis a cause.
+
+    A cause is as sure as in the window that shows it best, and began at the earliest onset of the windows that show
+    it at least half as well. Explaining away: a cause that speaks of what is left keeps the part that the most
+    confident specific cause does not account for; `unknown` keeps what all of them leave.
+    """
+    windows = list(windows)
+    shown: dict[str, list[tuple[float, Finding, Window, float]]] = {}
+    for window in windows:
+        correction = looks(steps_seen, len(window.steps), len(windows))
+        findings = [f for judge in judges().values() if (f := judge(window)) is not None]
+        if (left := _unknown(window)) is not None:
+            findings.append(left)
+        for finding in findings:
+            taken = accounts_for(finding, correction) if finding.specific else 0.0
+            shown.setdefault(finding.cause, []).append((confidence(finding, correction), finding, window, taken))
+    best = {cause: max(each, key=lambda e: e[0]) for cause, each in shown.items()}
+    specific = max((taken for each in shown.values() for *_, taken in each), default=0.0)
+    scale = {c: 1.0 if f.specific else 1.0 - specific for c, (_, f, *_) in best.items()}
+    if "unknown" in best:
+        # what some cause would explain is not unknown, even before that cause is sure
+        claimed = max(
+            (f.explained for each in shown.values() for _, f, *_ in each if f.cause != "unknown"), default=0.0
+        )
+        scale["unknown"] = 1.0 - min(1.0, claimed)
+    found = []
+    for cause, (sure, finding, window, _) in best.items():
+        if sure * scale[cause] >= WORTH_TELLING:
+            onsets = [_onset(f, w) for c, f, w, _ in shown[cause] if c >= sure / 2.0]
+            found.append(_diagnosis(sure * scale[cause], finding, window, min(onsets)))
+    return sorted(found, key=lambda d: (-d.confidence, d.cause))
+
+
+def _onset(finding: Finding, window: Window) -> int:
+    first = onset(finding.step_scores)
+    return window.steps[0] if first is None else first
+
+
+def _unknown(window: Window) -> Finding | None:
+    """The two sides differ by more than any healthy pair: k3 above UNUSABLE beyond its sampling error."""
+    if len(window.d) < 32:
+        return None
+    d = np.clip(window.d, -20.0, 20.0)
+    k3 = np.minimum(np.expm1(d) - d, 1e3)
+    mean, error = clustered_mean(k3, window.of)
+    if mean <= UNUSABLE:
+        return None
+    return Finding(
+        "unknown",
+        normal_tail((mean - UNUSABLE) / max(error, 1e-12)),
+        1.0 - UNUSABLE / mean,
+        f"trainer and engine differ (k3 {mean:.3f} +- {error:.3f}) and no known cause explains it",
+        {"k3": mean, "k3_stderr": error},
+        (
+            "logprobs mode of the engine is processed_logprobs",
+            "score one sequence by hand on both sides, token by token",
+            "rerun one step with temperature 1 and no truncation or penalties",
+        ),
+        len(window.d),
+        window.per_step(k3 - UNUSABLE, window.at_step),
+        specific=False,
+    )
+
+
+def _diagnosis(sure: float, finding: Finding, window: Window, first: int) -> Diagnosis:
+    return Diagnosis(
+        finding.cause,
+        round(sure, 4),
+        finding.summary,
+        dict(finding.evidence),
+        finding.first_checks,
+        first_step=first,
+        last_step=window.steps[-1],
+        tokens=finding.tokens,
+        labels=finding.labels,
+    )
