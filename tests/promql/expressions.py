@@ -7,6 +7,7 @@ import random
 from hypothesis import strategies as st
 
 from posttrain_watchdog.model import Metric
+from posttrain_watchdog.series.store import STALE
 
 START = 1_700_000_000 - 1_700_000_000 % 7200
 LENGTH = 2400.0
@@ -15,10 +16,11 @@ GAUGES = ("g", "h")
 COUNTERS = ("c_total",)
 
 
-def series(seed: int) -> list[tuple[Metric, list[float], list[float]]]:
+def series(seed: int, markers: bool = False) -> list[tuple[Metric, list[float], list[float]]]:
     """Gauges, counters with resets and a histogram; gaps, odd intervals, NaN and infinities among them.
 
-    Values are eighths, so that sums are exact in whatever order they are made.
+    Values are eighths, so that sums are exact in whatever order they are made. With `markers`, gaps begin with a
+    staleness marker.
     """
     draw = random.Random(seed)
     found = []
@@ -68,7 +70,17 @@ def series(seed: int) -> list[tuple[Metric, list[float], list[float]]]:
                 column.append(count)
         for bound, column in zip(("0.5", "1", "2.5", "+Inf"), columns, strict=True):
             found.append((Metric("d_bucket", {"a": a, "le": bound}), when, column))
-    return found
+    return [(metric, *with_markers(times, values)) for metric, times, values in found] if markers else found
+
+
+def with_markers(times: list[float], values: list[float]) -> tuple[list[float], list[float]]:
+    """A staleness marker a second after the last sample before each gap, and at the end."""
+    points = list(zip(times, values, strict=True))
+    for before, after in zip(times, [*times[1:], float("inf")], strict=True):
+        if after - before > 35:
+            points.append((before + 1, STALE))
+    points.sort(key=lambda point: point[0])
+    return [t for t, _ in points], [v for _, v in points]
 
 
 _matchers = st.sampled_from(
@@ -97,6 +109,7 @@ _when = st.one_of(
 )
 _names = st.sampled_from([*GAUGES, *COUNTERS, "nothing", "d_bucket", "g"])
 _selector = st.tuples(_names, _matchers, _when).map("".join)
+_gauge = st.tuples(st.sampled_from(GAUGES), _matchers, _when).map("".join)
 _numbers = st.sampled_from(["0", "1", "2", "-1", "0.5", "3.25", "100", "NaN", "Inf", "1e3", "-0.125"])
 _grouping = st.sampled_from(["", "", " by (a)", " by (b)", " by (a, b)", " without (a)", " without (le)", " by ()"])
 
@@ -133,9 +146,7 @@ def _wider(vectors: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     clamp = st.tuples(vectors, scalars, scalars).map(lambda p: f"clamp({p[0]}, {p[1]}, {p[2]})")
     simple = st.tuples(st.sampled_from(SIMPLE), _grouping, vectors).map(lambda p: f"{p[0]}{p[1]} ({p[2]})")
     # of equals, topk may keep either; and a label made of a value shows its last digit: so both read samples
-    kept = st.tuples(
-        st.sampled_from(["topk", "bottomk"]), _grouping, st.sampled_from(["1", "2", "3.5", "-1"]), _selector
-    )
+    kept = st.tuples(st.sampled_from(["topk", "bottomk"]), _grouping, st.sampled_from(["1", "2", "3.5", "-1"]), _gauge)
     ranked = st.one_of(kept, st.tuples(st.just("quantile"), _grouping, _numbers, vectors)).map(
         lambda p: f"{p[0]}{p[1]} ({p[2]}, {p[3]})"
     )

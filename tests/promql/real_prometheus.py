@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from promql.remote_write import write
 
 from posttrain_watchdog.model import Metric
 from posttrain_watchdog.promql.values import Matrix, Scalar, String, Value, Vector
@@ -76,10 +77,11 @@ def metric(labels: dict[str, str]) -> Metric:
 
 
 @contextmanager
-def serving(folder: Path, series: Sequence[Series], *flags: str, config: str = "{}") -> Iterator[Prometheus]:
-    """Prometheus with these samples in its storage."""
+def serving(folder: Path, series: Sequence[Series], remote: bool = False) -> Iterator[Prometheus]:
+    """Prometheus with these samples: in blocks on its disk, or with `remote` written into its head (the only way in
+    for staleness markers)."""
     data = folder / "data"
-    if series:
+    if not remote:
         source = folder / "samples.om"
         source.write_text(openmetrics(series))
         subprocess.run(
@@ -87,7 +89,7 @@ def serving(folder: Path, series: Sequence[Series], *flags: str, config: str = "
             check=True,
             capture_output=True,
         )
-    (folder / "prometheus.yml").write_text(config)
+    (folder / "prometheus.yml").write_text("{}")
     url = f"http://127.0.0.1:{free_port()}"
     process = subprocess.Popen(
         [
@@ -96,7 +98,7 @@ def serving(folder: Path, series: Sequence[Series], *flags: str, config: str = "
             f"--storage.tsdb.path={data}",
             "--storage.tsdb.retention.time=100y",
             f"--web.listen-address={url.removeprefix('http://')}",
-            *flags,
+            "--web.enable-remote-write-receiver",
         ],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -111,6 +113,8 @@ def serving(folder: Path, series: Sequence[Series], *flags: str, config: str = "
                 break
         else:
             raise RuntimeError("Prometheus did not start: " + "".join(said[-5:]))
+        if remote:
+            write(url, series)
         prometheus = Prometheus(url)
         with prometheus.client:
             yield prometheus

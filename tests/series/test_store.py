@@ -62,6 +62,38 @@ def test_a_series_that_its_writer_leaves_out_becomes_stale_once() -> None:
     assert cells(store, other) == [9.0, 9.0, 9.0]
 
 
+def test_a_writer_that_has_nothing_to_say_changes_nothing() -> None:
+    store = Store()
+    store.append(10.0, metrics(1), [1.0])
+    version = store.version
+    store.append(10.0, [], [], writer="rule without alerts")
+    store.append(20.0, [], [])
+    assert store.version == version
+    assert len(store.ticks) == 1
+
+
+def test_the_series_of_a_writer_that_ends_become_stale() -> None:
+    store = Store()
+    a, b = metrics(2)
+    store.append(10.0, [a], [1.0], writer="old rule")
+    store.append(20.0, [b], [1.0], writer="other")
+    store.end_writer(20.0, "old rule")
+    store.end_writer(20.0, "never written")
+    assert cells(store, a) == [1.0, "stale"]
+    assert cells(store, b) == ["absent", 1.0]
+
+
+def test_a_slot_given_to_another_series_forgets_the_first() -> None:
+    store = Store(StoreSettings(max_series=2))
+    a, b, c = metrics(3)
+    store.append(10.0, [a, b], [1.0, 2.0], writer="w")
+    store.append(20.0, [b, c], [3.0, 4.0], writer="w")
+    assert store.index.slot(a) is None
+    assert store.dropped_series == 1
+    assert cells(store, b) == [2.0, 3.0]
+    assert cells(store, c) == ["absent", 4.0]
+
+
 def test_the_same_sequence_of_metrics_is_resolved_once() -> None:
     store = Store()
     every = tuple(metrics(3))

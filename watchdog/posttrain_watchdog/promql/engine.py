@@ -50,6 +50,7 @@ class Engine:
         selecting = Selecting(store, round(self.settings.lookback * 1000), self.settings.windows == "2.x")
         self._evaluator = Evaluator(selecting, round(self.settings.subquery_step * 1000))
         self._version = store.version
+        self._grid: Grid | None = None
 
     def prepare(self, expression: str) -> Query:
         """Parse once, evaluate often. Raises PromQLError."""
@@ -65,10 +66,9 @@ class Engine:
 
     def evaluate(self, tree: nodes.Node, grid: Grid) -> Columns | Floats | str:
         """For Query: columns of the whole grid."""
-        shared = self._evaluator.shared
-        if self._version != self.store.version or (shared and next(iter(shared))[1] != grid):  # type: ignore[index]
-            shared.clear()
-            self._version = self.store.version
+        if self._version != self.store.version or self._grid != grid:
+            self._evaluator.forget()
+            self._version, self._grid = self.store.version, grid
         return self._evaluator.evaluate(tree, grid)
 
     def read(self, node: nodes.RangeSelector, grid: Grid) -> Samples:

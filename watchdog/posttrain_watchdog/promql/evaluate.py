@@ -31,6 +31,8 @@ Result = Columns | Floats | str
 """vector, scalar [T], string"""
 
 WINDOW_FUNCTIONS = {**over_time.FUNCTIONS, **counters.FUNCTIONS}
+SHARED_CELLS = 2_000_000
+"""16 MiB of results that rules of one tick share"""
 NATIVE_HISTOGRAMS = frozenset({"histogram_count", "histogram_sum", "histogram_fraction"})
 
 
@@ -40,8 +42,15 @@ class Evaluator:
 
     selecting: Selecting
     subquery_step: int
-    shared: dict[object, Columns] = field(default_factory=dict)
+    shared: dict[tuple[nodes.Node, Grid], Columns] = field(default_factory=dict)
     """results that other expressions at the same grid may use; the owner empties it when the store changes"""
+    room: int = SHARED_CELLS
+    """cells that `shared` may still take up"""
+
+    def forget(self) -> None:
+        """Let go of what was shared."""
+        self.shared.clear()
+        self.room = SHARED_CELLS
 
     def evaluate(self, node: nodes.Node, grid: Grid) -> Result:
         with np.errstate(all="ignore"):
@@ -94,7 +103,9 @@ class Evaluator:
         found = self.shared.get(key)
         if found is None:
             found = make()
-            self.shared[key] = found
+            self.room -= found.values.size
+            if self.room >= 0:
+                self.shared[key] = found
         return found
 
     def _aggregation(self, node: nodes.Aggregation, grid: Grid) -> Columns:
@@ -277,12 +288,14 @@ def _apply(
         values[even], there = function(Window(ticks[:, None], block[:, even], place))
         if there is not None:
             present[even] = there
-    part = block[:, gaps]
-    bits = part.view(np.int64)
-    window = ragged(ticks, part, (bits != ABSENT_BITS) & (bits != STALE_BITS), place)
-    if window.rows == 0:
-        present[gaps] = False
+    bits = block[:, gaps].view(np.int64)
+    there_is = (bits != ABSENT_BITS) & (bits != STALE_BITS)
+    some = there_is.any(axis=0)
+    present[gaps[~some]] = False
+    gaps = gaps[some]
+    if len(gaps) == 0:
         return values, present
+    window = ragged(ticks, block[:, gaps], there_is[:, some], place)
     values[gaps], there = function(window)
     present[gaps] = window.counts() > 0 if there is None else there
     return values, present

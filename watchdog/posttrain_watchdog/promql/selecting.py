@@ -15,6 +15,7 @@ from posttrain_watchdog.promql.columns import Bools, Columns, Floats, nothing
 from posttrain_watchdog.promql.frame import Frame
 from posttrain_watchdog.promql.grid import Grid
 from posttrain_watchdog.promql.nodes import Selector
+from posttrain_watchdog.series.index import NAME
 from posttrain_watchdog.series.store import ABSENT_BITS, STALE_BITS, Store
 
 Ints = NDArray[np.int64]
@@ -29,7 +30,7 @@ class Selected:
 
     slots: Ints | slice
     frame: Frame
-    generation: int
+    changed: int
 
 
 @dataclass(slots=True)
@@ -39,6 +40,13 @@ class Samples:
     ticks: Ints
     values: Floats
     frame: Frame
+
+
+def fixed_name(selector: Selector) -> str | None:
+    """The one metric name that the selector can match, if its text says so."""
+    if len(selector.alternatives) != 1:
+        return None
+    return next((m.value for m in selector.alternatives[0] if m.name == NAME and m.operator == "="), None)
 
 
 class Selecting:
@@ -55,8 +63,9 @@ class Selecting:
         """The series that satisfy the selector now."""
         key = selector.alternatives
         kept = self._selected.get(key)
-        generation = self.store.generation
-        if kept is not None and kept.generation == generation:
+        # other names' comings and goings are none of this selector's business
+        changed = self.store.index.changed(fixed_name(selector))
+        if kept is not None and kept.changed == changed:
             return kept
         found = [self.store.select(matchers) for matchers in key]
         slots = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
@@ -69,7 +78,7 @@ class Selecting:
         chosen = slice(int(slots[0]), int(slots[-1]) + 1) if neighbours else slots
         if len(self._selected) >= SELECTIONS:
             self._selected.pop(next(iter(self._selected)))
-        selected = self._selected[key] = Selected(chosen, frame, generation)
+        selected = self._selected[key] = Selected(chosen, frame, changed)
         return selected
 
     def instants(self, selector: Selector, grid: Grid) -> tuple[Columns, Ints]:

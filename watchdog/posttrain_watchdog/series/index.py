@@ -20,12 +20,13 @@ NAME = "__name__"
 class Index:
     """Metrics by slot, slots by metric, and postings."""
 
-    __slots__ = ("_free", "_postings", "_slots", "generation", "metrics")
+    __slots__ = ("_changed", "_free", "_postings", "_slots", "generation", "metrics")
 
     def __init__(self) -> None:
         self.metrics: list[Metric | None] = []
         """by slot; None where the slot is free"""
         self.generation = 0
+        self._changed: dict[str, int] = {}
         self._slots: dict[Metric, int] = {}
         self._postings: dict[str, dict[str, set[int]]] = {}
         self._free: list[int] = []
@@ -35,6 +36,14 @@ class Index:
 
     def slot(self, metric: Metric) -> int | None:
         return self._slots.get(metric)
+
+    def slots(self, metrics: Sequence[Metric]) -> list[int | None]:
+        """The slot of each, None for those not known."""
+        return list(map(self._slots.get, metrics))
+
+    def changed(self, name: str | None) -> int:
+        """A number that changes when the series of this metric name do; of any name where None."""
+        return self.generation if name is None else self._changed.get(name, 0)
 
     def add(self, metrics: Iterable[Metric]) -> list[int]:
         """Give each new metric a slot; neighbours in name and labels become neighbours in memory."""
@@ -50,9 +59,18 @@ class Index:
             for name, value in ((NAME, metric.name), *metric.labels):
                 self._postings.setdefault(name, {}).setdefault(value, set()).add(slot)
             added.append(slot)
-        if added:
-            self.generation += 1
+            self._touch(metric.name)
         return added
+
+    def _touch(self, name: str) -> None:
+        self.generation += 1
+        self._changed[name] = self.generation
+
+    def renumber(self, older: Index) -> None:
+        """Take the place of an older index: no number of it is used again."""
+        for name in {*older._changed, *self._changed}:
+            self.generation = max(self.generation, older.generation)
+            self._touch(name)
 
     def remove(self, slots: Iterable[int]) -> None:
         """Forget the metrics in these slots; the slots are free again."""
@@ -70,7 +88,7 @@ class Index:
                     del self._postings[name][value]
                     if not self._postings[name]:
                         del self._postings[name]
-            self.generation += 1
+            self._touch(metric.name)
 
     def select(self, matchers: Sequence[Matcher]) -> NDArray[np.int64]:
         """[S] slots whose metrics satisfy every matcher, ascending."""

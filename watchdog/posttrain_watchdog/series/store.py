@@ -32,6 +32,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+_NOTHING: tuple[tuple[Metric, ...], Ints] = ((), np.empty(0, dtype=np.int64))
+
+
 class OutOfOrderError(ValueError):
     """A sample is older than the newest tick."""
 
@@ -155,6 +158,8 @@ class Store:
         With a `writer`, series that it wrote in its previous call and leaves out now get a staleness marker, as
         after a scrape or a rule evaluation in Prometheus. Raises OutOfOrderError for a time before the newest tick.
         """
+        if not metrics and (writer is None or not len(self._written.get(writer, _NOTHING)[1])):
+            return  # a rule without alerts has nothing to say, tick after tick
         when = round(time * 1000)
         numbers = np.asarray(values, dtype=np.float64)
         if numbers.shape != (len(metrics),):
@@ -183,6 +188,11 @@ class Store:
     def append_values(self, time: float, values: Mapping[Metric, float], *, writer: str | None = None) -> None:
         """The same from a mapping."""
         self.append(time, tuple(values), np.fromiter(values.values(), np.float64, len(values)), writer=writer)
+
+    def end_writer(self, time: float, writer: str) -> None:
+        """A staleness marker for everything that this writer wrote last: it will not write again."""
+        self.append(time, (), (), writer=writer)
+        self._written.pop(writer, None)
 
     def mark_stale(self, time: float, metrics: Iterable[Metric]) -> None:
         """A staleness marker for each of these series that is known."""
@@ -213,7 +223,7 @@ class Store:
         for i, tick in enumerate(ticks.tolist()):
             there = np.flatnonzero(present[i])
             fresh.append(tick / 1000, [metrics[j] for j in there], whole[i, there])
-        fresh.index.generation += self.index.generation + 1
+        fresh.index.renumber(self.index)
         fresh.version += self.version
         self.__dict__.update(fresh.__dict__)
 
@@ -278,14 +288,14 @@ class Store:
             previous = self._written.get(writer)
             if previous is not None and previous[0] is metrics and len(previous[1]) == len(metrics):
                 return previous[1]
-        find = self.index.slot
-        found = [find(metric) for metric in metrics]
+        found = self.index.slots(metrics)
         missing = list(dict.fromkeys(m for m, slot in zip(metrics, found, strict=True) if slot is None))
         if missing:
             room = self.settings.max_series - len(self.index)
             if len(missing) > room:
                 needed = {slot for slot in found if slot is not None}
-                self._make_room(len(missing) - room, needed)
+                left_out = set(self._written[writer][1].tolist()) - needed if writer in self._written else set()
+                self._make_room(len(missing) - room, needed, left_out)
                 room = self.settings.max_series - len(self.index)
                 self.dropped_series += max(0, len(missing) - room)
             added = self.index.add(missing[:room])
@@ -295,16 +305,17 @@ class Store:
                 self._last_seen = np.concatenate([self._last_seen, more])
             if self._blocks and added:
                 self._blocks[-1].widen(width, self._capacity(width))
-            found = [find(metric) for metric in metrics]
+            found = self.index.slots(metrics)
         return np.array([-1 if slot is None else slot for slot in found], dtype=np.int64)
 
-    def _make_room(self, wanted: int, needed: set[int]) -> None:
-        """Drop up to `wanted` series, longest silent first; never one that got a sample at the newest tick."""
+    def _make_room(self, wanted: int, needed: set[int], left_out: set[int]) -> None:
+        """Drop up to `wanted` series, longest silent first; never one that got a sample at the newest tick, unless
+        its writer leaves it out now."""
         newest = int(self._times[self._end - 1]) if self._end > self._first else 0
         candidates = [
             (int(self._last_seen[slot]), slot)
             for slot, metric in enumerate(self.index.metrics)
-            if metric is not None and slot not in needed and int(self._last_seen[slot]) < newest
+            if metric is not None and slot not in needed and (slot in left_out or int(self._last_seen[slot]) < newest)
         ]
         victims = [slot for _, slot in sorted(candidates)[:wanted]]
         self.dropped_series += len(victims)
