@@ -1,0 +1,220 @@
+"""The way of one tick, the same for the daemon and for replay: sources -> series -> causes -> rules -> alerts.
+
+Promises: time is an argument; one sick run, source or rule never stops the others; what could not be done is
+counted. Never opens a file or a socket: sources hand their items in, and transitions are handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from posttrain_watchdog.alerting.evaluation import Evaluator
+from posttrain_watchdog.alerting.lifecycle import Transition
+from posttrain_watchdog.alerting.rules import RuleSet
+from posttrain_watchdog.config import Config, RunConfig
+from posttrain_watchdog.incidents.monitor import Monitor as IncidentMonitor
+from posttrain_watchdog.model import Diagnosis, Event, Metric, Row, TokenBatch
+from posttrain_watchdog.promql.engine import Engine, EngineSettings
+from posttrain_watchdog.series.live import LiveSeries
+from posttrain_watchdog.series.store import Store, StoreSettings
+
+if TYPE_CHECKING:
+    from posttrain_watchdog.consistency.monitor import Monitor as TokenMonitor
+
+Item = Row | Event | TokenBatch | Diagnosis
+"""What a source gives; a Diagnosis where the source itself can tell (an engine's own numbers)."""
+
+SPOKEN = 0.5
+"""Confidence from which a cause is said aloud (DESIGN section 6)."""
+
+_RECENT_STEPS = 20
+
+
+class Run:
+    """One training run: its live values, its monitors, its diagnoses."""
+
+    def __init__(self, settings: RunConfig, config: Config) -> None:
+        self.name = settings.name
+        self.settings = settings
+        self.live = LiveSeries({**settings.labels, "run": settings.name}, config.series.max_series)
+        self.step: int | None = None
+        self.finished = False
+        self.diagnoses: list[Diagnosis] = []
+        self._config = config
+        self._incidents = IncidentMonitor()
+        self._tokens: TokenMonitor | None = None
+        self._from_sources: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
+        self._published: set[str] = set()
+        self._step_times: list[tuple[int, float]] = []
+
+    def take(self, item: Item, now: float) -> None:
+        """Feeds one item. `now` stands in where the item has no time of its own."""
+        if isinstance(item, Row):
+            self._take_row(item, now)
+        elif isinstance(item, Event):
+            self._take_event(item, now)
+        elif isinstance(item, TokenBatch):
+            self._take_tokens(item, now)
+        else:
+            self._from_sources[item.cause, item.labels] = item
+
+    def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
+        """Draws the conclusions of what came since the last call; publishes them as series."""
+        found = list(self._from_sources.values())
+        if self._tokens is not None:
+            if final:
+                self._tokens.flush()
+            for row in self._tokens.rows():
+                self.live.add(row)
+                self._incidents.observe(row)
+            found += self._tokens.diagnoses()
+        named = {d.cause for d in found if d.confidence >= SPOKEN}
+        found += self._incidents.tick(now, named)
+        for row in self._incidents.rows():
+            self.live.add(row)
+        self.diagnoses = ranked(found)
+        self._publish(now)
+        return self.diagnoses
+
+    def _take_row(self, row: Row, now: float) -> None:
+        self.live.add(row)
+        self._incidents.observe(row)
+        if row.step is not None:
+            self._step_seen(row.step, now if row.time is None else row.time)
+
+    def _take_event(self, event: Event, now: float) -> None:
+        if event.time is None:
+            event.time = now
+        if event.kind == "run_finished":
+            self.finished = True
+        elif event.kind in ("run_started", "resumed"):
+            self.finished = False
+        labels = {"kind": event.kind}
+        self.live.increment(Metric("posttrain_events_total", labels))
+        self.live.set(Metric("posttrain_event_timestamp_seconds", labels), event.time)
+        self._incidents.observe(event)
+
+    def _take_tokens(self, batch: TokenBatch, now: float) -> None:
+        if self._tokens is None:
+            # here, because it brings torch with it: a daemon without samples never loads it
+            from posttrain_watchdog.consistency.monitor import Monitor
+            from posttrain_watchdog.consistency.settings import Settings
+
+            calibration = self._config.calibration
+            self._tokens = Monitor(
+                Settings(
+                    cap=self._config.importance_sampling.cap,
+                    importance_mode=self._config.importance_sampling.mode,
+                    initial_factor=calibration.initial_factor,
+                    decay_steps=calibration.decay_steps,
+                    correction_freq=calibration.correction_freq,
+                    correction_window=calibration.correction_window,
+                )
+            )
+        self._tokens.observe(batch)
+        steps = batch.step[batch.step >= 0]
+        if steps.size:
+            self._step_seen(int(steps.max()), now)
+
+    def _step_seen(self, step: int, at: float) -> None:
+        if self._step_times and step <= self._step_times[-1][0]:
+            if step == self._step_times[-1][0]:
+                return
+            self._step_times.clear()  # the run went back to a checkpoint
+        self.step = step
+        self._step_times = [*self._step_times[-_RECENT_STEPS:], (step, at)]
+        self.finished = False
+
+    def _publish(self, now: float) -> None:
+        live = self.live
+        if self.step is not None:
+            live.set(Metric("posttrain_run_step"), float(self.step))
+            live.set(Metric("posttrain_run_step_timestamp_seconds"), self._step_times[-1][1])
+            live.set(Metric("posttrain_run_seconds_since_step"), max(0.0, now - self._step_times[-1][1]))
+            pairs = zip(self._step_times, self._step_times[1:], strict=False)
+            gaps = [(t2 - t1) / (s2 - s1) for (s1, t1), (s2, t2) in pairs]
+            if gaps:
+                live.set(Metric("posttrain_run_step_seconds_median"), median(gaps))
+        live.set(Metric("posttrain_run_finished"), float(self.finished))
+        spoken = {d.cause: d for d in reversed(self.diagnoses) if d.cause != "healthy"}
+        for cause in self._published - set(spoken):
+            # 0 rather than the end of the series: a cause that is withdrawn is a recovery, not missing data
+            live.set(Metric("posttrain_diagnosis_confidence", {"cause": cause}), 0.0)
+            live.forget(Metric("posttrain_diagnosis_first_step", {"cause": cause}))
+        for cause, diagnosis in spoken.items():
+            live.set(Metric("posttrain_diagnosis_confidence", {"cause": cause}), diagnosis.confidence)
+            if diagnosis.first_step is not None:
+                live.set(Metric("posttrain_diagnosis_first_step", {"cause": cause}), float(diagnosis.first_step))
+        self._published |= set(spoken)
+
+
+def ranked(diagnoses: Iterable[Diagnosis]) -> list[Diagnosis]:
+    """Most confident first; one of a cause and its labels; `healthy` only where nothing else is said aloud."""
+    best: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
+    for each in diagnoses:
+        known = best.get((each.cause, each.labels))
+        if known is None or known.confidence < each.confidence:
+            best[each.cause, each.labels] = each
+    ordered = sorted(best.values(), key=lambda d: -d.confidence)
+    if any(d.confidence >= SPOKEN and d.cause != "healthy" for d in ordered):
+        ordered = [d for d in ordered if d.cause != "healthy"]
+    return ordered
+
+
+@dataclass(slots=True)
+class Tick:
+    """What one tick brought about."""
+
+    time: float
+    transitions: Sequence[Transition]
+    diagnoses: Mapping[str, Sequence[Diagnosis]] = field(default_factory=dict)
+
+
+class Pipeline:
+    """All runs of one daemon, their store and their rules."""
+
+    def __init__(self, config: Config, rules: RuleSet) -> None:
+        self.config = config
+        self.store = Store(StoreSettings(max_series=config.series.max_series, retention=config.series.retention))
+        windows = "3.x" if config.promql_windows == "3" else "2.x"
+        self.engine = Engine(self.store, EngineSettings(windows=windows))
+        self.evaluator = Evaluator(
+            rules,
+            self.engine,
+            self.store,
+            external_labels=config.alerting.external_labels,
+            external_url=config.web.external_url,
+        )
+        self.ticks = 0
+        self.runs: dict[str, Run] = {}
+        self.own = LiveSeries(max_series=config.series.max_series)
+        for name, value in config.limits.items():
+            self.own.set(Metric("posttrain_limit", {"name": name}), value)
+
+    def run(self, settings: RunConfig) -> Run:
+        """The run of that name; made when it is first asked for."""
+        found = self.runs.get(settings.name)
+        if found is None:
+            found = self.runs[settings.name] = Run(settings, self.config)
+        return found
+
+    def snapshots(self) -> list[tuple[Sequence[Metric], Sequence[float]]]:
+        """What a scrape shows, run by run, then the daemon itself."""
+        shown = [r.live.snapshot() for r in self.runs.values()] + [self.own.snapshot()]
+        return [(metrics, values.tolist()) for metrics, values in shown]
+
+    def tick(self, now: float, *, final: bool = False) -> Tick:
+        """Concludes, stores every live value at `now`, evaluates the rules that are due."""
+        diagnoses = {name: run.advance(now, final=final) for name, run in self.runs.items()}
+        parts = [run.live.snapshot() for run in self.runs.values()] + [self.own.snapshot()]
+        metrics = [m for names, _ in parts for m in names]
+        self.store.append(now, metrics, np.concatenate([values for _, values in parts]), writer="live")
+        self.ticks += 1
+        finished = bool(self.runs) and all(run.finished for run in self.runs.values())
+        transitions = self.evaluator.evaluate(now, run_finished=finished)
+        return Tick(now, transitions, diagnoses)

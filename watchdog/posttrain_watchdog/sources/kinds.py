@@ -1,0 +1,136 @@
+"""What a file is, told by its first kilobytes and never by its name alone.
+
+A refusal gives its reason. Text of no special kind is a log: which dialect it speaks is found line by line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from posttrain_watchdog.sources import tokens
+
+HEAD = 256 << 10
+TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", "token file"
+METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
+_MAGIC = {
+    b"PK\x03\x04": "zip",
+    b"PAR1": "parquet",
+    b"\x80": "pickle",
+    b"\x7fELF": "program",
+    b"\x89PNG": "picture",
+    b"SQLite format 3": "database",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`name` is one of the constants above; `dialect` names the module that reads it, where there are several."""
+
+    name: str
+    dialect: str = ""
+
+
+class Refused(ValueError):
+    """A file that is not read; the text is the reason."""
+
+
+@cache
+def token_dialects() -> dict[str, ModuleType]:
+    """Every module of sources/tokens that can read a dump, by name."""
+    found = {}
+    for each in pkgutil.iter_modules(tokens.__path__):
+        module = importlib.import_module(f"{tokens.__name__}.{each.name}")
+        if hasattr(module, "recognises") or hasattr(module, "accepts"):
+            found[each.name] = module
+    return found
+
+
+def classify(path: Path) -> Kind:
+    """The kind of a file. Raises Refused with the reason, also where it cannot be read."""
+    try:
+        head = _head(path)
+    except (OSError, EOFError, gzip.BadGzipFile) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise Refused(f"cannot be read: {reason}") from None
+    if not head:
+        raise Refused("is empty")
+    for name, module in token_dialects().items():
+        if hasattr(module, "accepts") and module.accepts(path):
+            return Kind(TOKEN_FILE, name)
+    if b"tfevents" in path.name.encode() and _is_event_file(head):
+        return Kind(EVENTS)
+    magic = next((what for sign, what in _MAGIC.items() if head.startswith(sign)), None)
+    if magic is not None:
+        raise Refused(f"is a {magic} file of no known kind")
+    if head.count(b"\0") > len(head) // 8:
+        raise Refused("is binary, expected a log, a dump or metrics")
+    return _text_kind(head)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            return file.read(HEAD)
+    with gzip.open(path) as packed:
+        return packed.read(HEAD)
+
+
+def _is_event_file(head: bytes) -> bool:
+    """TFRecord framing: a length of eight bytes that fits, then a checksum of four."""
+    return len(head) >= 16 and int.from_bytes(head[:8], "little") < (1 << 24)
+
+
+def _text_kind(head: bytes) -> Kind:
+    first = head.lstrip().partition(b"\n")[0].strip()
+    if first == b"{" and b'"global_step"' in head and b'"log_history"' in head:
+        return Kind(TRAINER_STATE)
+    if head.startswith((b"# HELP ", b"# TYPE ")):
+        return Kind(METRICS)
+    for line in head.split(b"\n")[:20]:
+        record = _record(line)
+        if record is None:
+            continue
+        if "log_history" in record and "global_step" in record and "loss" not in record:
+            return Kind(TRAINER_STATE)
+        for name, module in token_dialects().items():
+            if hasattr(module, "recognises") and module.recognises(record):
+                return Kind(TOKENS, name)
+        if isinstance(record.get("m"), dict) and isinstance(record.get("t"), (int, float)):
+            return Kind(SCRAPES)
+        if _is_response(record):
+            return Kind(RESPONSES)
+    return Kind(TEXT)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    line = line.strip()
+    if not line.startswith(b"{"):
+        return None
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeError):
+        try:
+            found = msgspec.json.decode(
+                line.replace(b"NaN", b"null").replace(b"-Infinity", b"null").replace(b"Infinity", b"null")
+            )
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_response(record: dict[str, Any]) -> bool:
+    """An answer of an OpenAI-like or SGLang engine, bare or beside its request."""
+    answer = record.get("response", record)
+    if "request" in record and ("response" in record or "status" in record):
+        return True
+    return isinstance(answer, dict) and (isinstance(answer.get("choices"), list) or "meta_info" in answer)
