@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from posttrain_watchdog.model import Diagnosis, Event, Metric, Row
+from posttrain_watchdog.preflight import facts
 from posttrain_watchdog.preflight.measurements import AVERAGED, LAST, POOLED, WORST_HIGH, WORST_LOW, Measurements
 from posttrain_watchdog.preflight.verify import Line, exit_code, verify
 from posttrain_watchdog.preflight.verify_render import as_html, as_json, as_junit, as_text
@@ -166,3 +169,26 @@ def test_reports_say_the_same_and_escape_what_a_run_says() -> None:
     assert "&lt;script&gt;" in page
     unknown = ET.fromstring(as_junit(verify(Measurements())))
     assert unknown.get("errors") == str(len(lines))
+
+
+def test_configurations_beside_the_run_supply_the_facts() -> None:
+    data = ROOT / "tests" / "data" / "preflight"
+    good = facts([data / "good" / "trl_grpo.yaml", data / "good" / "requirements.txt"])
+    assert good == {
+        "is_mode": "sequence_truncate", "is_cap": "10", "logprobs_mode": "processed_logprobs",
+        "collective_timeout": "300", "engine_version": "0.11.0", "torch_version": "2.9.1",
+    }  # fmt: skip
+    assert facts([data / "bad" / "trl_server.sh"])["logprobs_mode"] == "raw_logprobs"
+    assert facts([data / "bad" / "nemo_rl.yaml"])["is_mode"] == "off"
+    measured = healthy()
+    measured.facts.clear()
+    measured.add_facts(good)
+    verdicts = {x.id: x.verdict for x in verify(measured)}
+    assert verdicts["is-mode"] == verdicts["importance-cap"] == verdicts["engine-version"] == "pass"
+    assert verdicts["correction-window"] == verdicts["prompt-logprobs"] == "unknown"
+
+
+def test_the_guides_own_settings_are_found_wherever_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "calibration.yaml"
+    path.write_text("importance_sampling:\n  correction_interval: 100\n  correction_window: 500\n")
+    assert facts([path]) == {"correction_interval": "100", "correction_window": "500"}

@@ -187,3 +187,16 @@ def test_promtool_accepts_the_pack(verb: str) -> None:
     done = subprocess.run([promtool, verb, "rules", *map(str, files)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAILED" not in done.stdout
+
+
+@pytest.mark.real
+def test_alertmanager_accepts_the_inhibition(tmp_path: Path) -> None:
+    amtool = shutil.which("amtool")
+    if amtool is None:
+        pytest.skip("amtool is not installed")
+    config = tmp_path / "alertmanager.yml"
+    inhibit = (RULES / "alertmanager" / "inhibit.yml").read_text(encoding="utf-8")
+    config.write_text("route: {receiver: a}\nreceivers: [{name: a}]\n" + inhibit, encoding="utf-8")
+    done = subprocess.run([amtool, "check-config", str(config)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "inhibit rules" in done.stdout

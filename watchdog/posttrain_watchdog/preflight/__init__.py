@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from posttrain_watchdog.preflight.check import check, recognised
+from posttrain_watchdog.preflight.facts import facts
 from posttrain_watchdog.preflight.finding import Finding, Severity
 from posttrain_watchdog.preflight.measurements import Measurements
 from posttrain_watchdog.preflight.verify import Line, exit_code, verify
 
-__all__ = ["Finding", "Line", "Measurements", "Severity", "check", "exit_code", "recognised", "verify"]
+__all__ = ["Finding", "Line", "Measurements", "Severity", "check", "exit_code", "facts", "recognised", "verify"]

@@ -43,19 +43,31 @@ def check(paths: Iterable[Path | str], versions: Mapping[str, str] | None = None
                     "It was not checked.",
                 )
             )
+    views, _ = _views(documents, versions or {})
+    for document in documents:
+        if document.syntax == "requirements":
+            findings += machine.judge_versions(document)
+    findings += _judge(views)
+    return sorted(dict.fromkeys(findings), key=lambda f: f.order)
+
+
+def read_all(
+    paths: Iterable[Path | str], versions: Mapping[str, str]
+) -> tuple[list[Document], list[View], dict[str, str]]:
+    """The documents in the files, those of them that a framework claims, and the versions that are known."""
+    documents = [document for path in _files(paths) for document in read(path)[0]]
+    return (documents, *_views(documents, versions))
+
+
+def _views(documents: list[Document], versions: Mapping[str, str]) -> tuple[list[View], dict[str, str]]:
     pinned = {
         package: str(setting.value)
         for document in documents
         if document.syntax == "requirements"
         for package, setting in document.settings.items()
     }
-    known = {**pinned, **(versions or {})}
-    views = [v for v in (view(d, known) for d in documents) if v is not None]
-    for document in documents:
-        if document.syntax == "requirements":
-            findings += machine.judge_versions(document)
-    findings += _judge(views)
-    return sorted(dict.fromkeys(findings), key=lambda f: f.order)
+    known = {**pinned, **versions}
+    return [v for v in (view(d, known) for d in documents) if v is not None], known
 
 
 def recognised(path: Path) -> bool:
