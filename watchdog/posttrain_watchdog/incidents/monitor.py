@@ -21,8 +21,10 @@ Judge = Callable[[History], "Finding | None"]
 
 _GENERAL = ("mismatch_growing", "length_artefact", "transient_spike", "unknown")
 """Causes that only describe the shape of a disagreement: a named reason for it takes their place."""
-_DISAGREEMENT = 0.49
+_BESIDE_NAMED = 0.49
 """What a general cause keeps of its confidence beside a named one: shown, not said aloud."""
+_BESIDE_TOKENS = 0.6
+"""What it keeps where tokens are compared, whose statistics can name the kind of a disagreement."""
 _ABOUT_REPORTING = frozenset({"precision_noise", "policy_lag"})
 """Named causes that explain a steady level, and not a growth."""
 
@@ -89,7 +91,9 @@ class Monitor:
         confidence = finding.confidence
         weightier = named - _ABOUT_REPORTING if cause == "mismatch_growing" else named
         if cause in _GENERAL and weightier - {"healthy", "unknown"}:
-            confidence = min(confidence, _DISAGREEMENT)
+            confidence = min(confidence, _BESIDE_NAMED)
+        elif cause in _GENERAL and self.history.track("posttrain_tokens_compared").last > 0:
+            confidence = min(confidence, _BESIDE_TOKENS)
         return Diagnosis(
             cause=cause,
             confidence=round(confidence, 3),

@@ -110,15 +110,17 @@ def slope(at: NDArray[np.float64], values: NDArray[np.float64], most: int = 60) 
     rest = values - fitted * at
     rest = rest - rest.mean()
     power = float(rest @ rest)
+    if power <= n * (1e-6 * fitted * (at[-1] - at[0])) ** 2:
+        return Slope(fitted, 0.5 if fitted == 0 else 1e-12, _MEMORY)  # a straight line: what is left is rounding
     rho = float(rest[1:] @ rest[:-1]) / power if power > 0 else 0.0
     rho = min(max(rho + (1 + 4 * rho) / n, _MEMORY), 0.95)
     inflated = (1 + rho) / (1 - rho)
     degrees = n / inflated - 2
     around = at - at.mean()
-    error = np.sqrt(power / max(n - 2, 1) / float(around @ around) * inflated) if n > 2 else 0.0
-    if degrees <= 0.5 or fitted == 0:
+    if degrees <= 0.5:
         return Slope(fitted, 0.5, rho)
-    return Slope(fitted, student_tail(abs(fitted) / error, degrees) if error > 0 else 1e-12, rho)
+    error = math.sqrt(power / (n - 2) / float(around @ around) * inflated)
+    return Slope(fitted, student_tail(abs(fitted) / error, degrees), rho)
 
 
 def student_tail(t: float, degrees: float) -> float:

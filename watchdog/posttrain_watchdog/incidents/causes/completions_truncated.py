@@ -13,7 +13,7 @@ from posttrain_watchdog.incidents.history import History
 from posttrain_watchdog.incidents.statistics import RECENT, last_run
 
 _MOST = 0.9
-_LEAST = 3
+_LEAST = 5
 
 
 def judge(history: History) -> Finding | None:
@@ -22,13 +22,12 @@ def judge(history: History) -> Finding | None:
     if length < _LEAST or contradicts(history, at[start : start + length]):
         return None
     witnesses = {f"{length} steps with nearly all cut": STRONG}
-    if length >= 4 * _LEAST:
+    if length >= 3 * _LEAST:
         witnesses["it lasts"] = SUPPORT
     evidence: dict[str, float | str] = {"truncated_fraction": round(float(cut[-1]), 3), "steps": float(length)}
     longest = history.trainer("completion_length_max").finite()[1][-RECENT:]
     mean = history.trainer("completion_length_mean").last
     if len(longest) and np.ptp(longest) == 0:
-        witnesses["the longest is always the same"] = SUPPORT
         evidence["limit"] = f"{longest[-1]:g} tokens, mean {mean:g}"
     if history.trainer("terminated_length_mean").last == 0:
         evidence["terminated_length_mean"] = "0: none ended by itself"

@@ -18,20 +18,16 @@ from posttrain_watchdog.incidents.statistics import spread
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LOGGED = (
-    "loss", "policy_loss", "value_loss", "kl_ref", "reward_mean", "grad_norm", "tokens_per_second", "entropy",
-    "completion_length_mean", "learning_rate", "mfu",
-)  # fmt: skip
+_LOGGED = ("loss", "policy_loss", "value_loss", "kl_ref", "grad_norm", "entropy", "tokens_per_second", "mfu")
 _ANCHORS = ("grad_norm", "entropy", "reward_mean", "completion_length_mean", "kl_ref", "loss", "tokens_per_second")
-_SIDE = 6
-_STEADY = 0.15
+_SIDE = 8
+_STEADY = 0.12
+"""Spread over level on both sides of a jump; anchors may scatter twice as much."""
 _FACTORS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 60, 64, 100, 128, 256, 1000, 1024, 1e6)
 
 
 def judge(history: History) -> Finding | None:
     for short in _LOGGED:
-        if short == "learning_rate":
-            continue  # schedules change it by whole factors on purpose
         at, read = history.trainer(short).finite()
         place = _jump(read)
         if place is None:
@@ -82,6 +78,8 @@ def _jump(read: NDArray[np.float64]) -> int | None:
     # medians of the _SIDE values from each place on; a jump shows between windows that touch, and between neighbours
     middles = np.median(np.lib.stride_tricks.sliding_window_view(read, _SIDE), axis=1)
     places = np.arange(start, n - _SIDE + 1)
+    if not np.abs(middles).min() > 0:
+        return None
     change = np.abs(np.log(np.abs(middles[places] / middles[places - _SIDE])))
     sudden = np.abs(np.log(np.abs(read[places] / read[places - 1])))
     for place in places[(change > np.log(1.8)) & (sudden > np.log(1.5))][::-1]:
@@ -116,6 +114,9 @@ def _anchors(history: History, short: str, step: float) -> tuple[list[str], list
         before, after = read[at < step][-20:], read[at >= step][:20]
         if len(before) < _SIDE or len(after) < _SIDE:
             continue
-        noise = max(spread(before), spread(after), 0.02 * abs(float(np.median(before)))) + 1e-12
-        (stayed if abs(np.median(after) - np.median(before)) < 3 * noise else moved).append(other)
+        noise, level = max(spread(before), spread(after)), abs(float(np.median(before)))
+        if abs(np.median(after) - np.median(before)) >= 3 * max(noise, 0.02 * level, 1e-12):
+            moved.append(other)
+        elif noise < 2 * _STEADY * level:
+            stayed.append(other)
     return stayed, moved

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posttrain_watchdog.incidents.finding import AGAINST, SUPPORT, Finding, of_test
+from posttrain_watchdog.incidents.finding import SUPPORT, Finding, of_test
 from posttrain_watchdog.incidents.history import History
 from posttrain_watchdog.incidents.statistics import RECENT, departure, slope
 
@@ -46,9 +46,16 @@ def judge(history: History) -> Finding | None:
         if found is None and len(level) > _LATE and _is_record(level):
             at, level = at[-_LATE:], level[-_LATE:]
             found = _growth(at, level, floor, factor)
-        if found is not None:
+        if found is not None and not _samples_grow_older(history, at):
             return _finding(history, name, at, level, found)
     return None
+
+
+def _samples_grow_older(history: History, at: NDArray[np.float64]) -> bool:
+    """Whether the samples' lag rises over the window: then a growing difference is what lag does."""
+    lag_at, lag = history.trainer("staleness_mean").finite()
+    lag = lag[(lag_at >= at[0]) & (lag_at <= at[-1])]
+    return len(lag) >= 2 * RECENT and float(np.median(lag[-RECENT:])) > float(np.median(lag[:RECENT])) + 0.5
 
 
 def _is_record(level: NDArray[np.float64]) -> bool:
@@ -102,10 +109,6 @@ def _finding(
         "factor": round(end / start, 2),
         "p of the trend": float(f"{p:.2g}"),
     }
-    _, lag = history.trainer("staleness_mean").finite()
-    if len(lag) >= _LEAST and lag[-5:].mean() > lag[:5].mean() + 0.5:
-        witnesses["the samples grow older too"] = AGAINST
-        evidence["staleness"] = f"{lag[:5].mean():.2g} -> {lag[-5:].mean():.2g}"
     for short in ("grad_norm", "entropy"):
         _, other = history.trainer(short).finite()
         if len(other) >= _LEAST and abs(np.log(max(np.median(other[-5:]), 1e-9) / max(np.median(other[:5]), 1e-9))) > 1:

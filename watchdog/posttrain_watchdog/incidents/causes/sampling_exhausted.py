@@ -31,7 +31,8 @@ def judge(history: History) -> Finding | None:
         if float(np.median(recent)) >= 2 * max(start, 1) and climbing:
             witnesses["needs ever more generation batches"] = STRONG
         if witnesses:
-            evidence["generation batches"] = f"{start:g} -> {needed[-1]:g}"
+            last = max(needed[-1], *(float(e.labels.get("batches", 0)) for e in said), 0.0)
+            evidence["generation batches"] = f"{start:g} -> {last:g}"
             higher = np.flatnonzero(needed > needed[: max(_START, len(needed) // 4)].max())
             first = float(at[higher[0]]) if len(higher) else first
     if not witnesses:
