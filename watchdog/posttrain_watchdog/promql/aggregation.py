@@ -168,7 +168,7 @@ def _count_values(body: Columns, labels: tuple[str, ...], without: bool, label: 
     for (t, _), column in zip(cells, of.tolist(), strict=True):
         values[t, column] += 1
     there = values > 0
-    return Columns(Frame([keys[i] for i in firsts]), values, None if there.all() else there)
+    return Columns(Frame([keys[i] for i in firsts], passing=True), values, None if there.all() else there)
 
 
 def format_value(value: float) -> str:

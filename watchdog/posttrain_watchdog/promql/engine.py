@@ -17,6 +17,7 @@ from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.promql.evaluate import Evaluator
 from posttrain_watchdog.promql.frame import NAMELESS
 from posttrain_watchdog.promql.grid import Grid, instant
+from posttrain_watchdog.promql.ranges import WORK
 from posttrain_watchdog.promql.selecting import Samples, Selecting
 from posttrain_watchdog.promql.syntax import parse
 from posttrain_watchdog.promql.values import Matrix, Scalar, String, Value, Vector
@@ -26,6 +27,10 @@ MAX_STEPS = 11_000
 """steps of one range query, as in Prometheus"""
 CELLS = 2_000_000
 """steps times series that are evaluated at once"""
+
+
+POINTS = 2_000_000
+"""samples in one result"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +74,22 @@ class Engine:
         if self._version != self.store.version or self._grid != grid:
             self._evaluator.forget()
             self._version, self._grid = self.store.version, grid
-        return self._evaluator.evaluate(tree, grid)
+        try:
+            return self._evaluator.evaluate(tree, grid)
+        except RecursionError:
+            raise PromQLError("expression is nested too deeply") from None
+
+    def begin(self) -> None:
+        """For Query: a new query has a new budget."""
+        self._evaluator.budget.cells = WORK
 
     def read(self, node: nodes.RangeSelector, grid: Grid) -> Samples:
         """For Query: the samples of a bare range selector at one time."""
         selecting = self._evaluator.selecting
         end = int(grid.moments(node.selector.when)[0])
         first = end - node.range + (0 if selecting.side == "left" else 1)
+        if selecting.size(node.selector, first, end) > POINTS:
+            raise PromQLError(f"result has more than {POINTS:,} samples: ask for fewer series or a shorter range")
         return selecting.samples(node.selector, first, end)
 
 
@@ -91,6 +105,7 @@ class Query:
 
     def instant(self, time: float) -> Value:
         """Scalar, String or Vector; Matrix for a bare range selector. Raises PromQLError."""
+        self.engine.begin()
         grid = instant(round(time * 1000))
         when = grid.start / 1000.0
         if isinstance(self.tree, nodes.RangeSelector):
@@ -115,8 +130,10 @@ class Query:
             raise PromQLError("end timestamp must not be before start time")
         if (last - first) // width + 1 > MAX_STEPS:
             raise PromQLError(f"exceeded maximum resolution of {MAX_STEPS:,} points per timeseries")
+        self.engine.begin()
         at_once = max(1, CELLS // max(1, self.engine.store.series))
         found: dict[Metric, list[tuple[float, float]]] = {}
+        room = POINTS
         for begin in range(first, last + 1, at_once * width):
             grid = Grid(begin, min(last, begin + (at_once - 1) * width), width, first, last)
             result = self.engine.evaluate(self.tree, grid)
@@ -124,6 +141,9 @@ class Query:
                 raise PromQLError("a string has no range")
             if not isinstance(result, Columns):
                 result = Columns(NAMELESS, result[:, None])
+            room -= result.values.size if result.present is None else int(np.count_nonzero(result.present))
+            if room < 0:
+                raise PromQLError(f"result has more than {POINTS:,} samples: ask for fewer steps or series")
             _collect(result, grid, found)
         return Matrix(sorted(found.items(), key=lambda item: (item[0].name, item[0].labels)))
 

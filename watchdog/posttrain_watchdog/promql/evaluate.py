@@ -21,10 +21,11 @@ from posttrain_watchdog.promql.frame import EMPTY, NAMELESS, Frame
 from posttrain_watchdog.promql.grid import Grid
 from posttrain_watchdog.promql.histogram import histogram_quantile
 from posttrain_watchdog.promql.matching import operate, set_operation, with_scalar
-from posttrain_watchdog.promql.relabelling import absent_labels, label_join, label_replace
-from posttrain_watchdog.promql.selecting import Samples, Selecting
-from posttrain_watchdog.promql.windows import Place, Window, ragged
-from posttrain_watchdog.series.store import ABSENT_BITS, STALE_BITS
+from posttrain_watchdog.promql.ranges import Budget, over_steps
+from posttrain_watchdog.promql.relabelling import absent_frame, label_join, label_replace
+from posttrain_watchdog.promql.selecting import CELLS, Samples, Selecting
+from posttrain_watchdog.promql.windows import Place
+from posttrain_watchdog.series.store import ABSENT_BITS
 
 Ints = NDArray[np.int64]
 Result = Columns | Floats | str
@@ -33,6 +34,7 @@ Result = Columns | Floats | str
 WINDOW_FUNCTIONS = {**over_time.FUNCTIONS, **counters.FUNCTIONS}
 SHARED_CELLS = 2_000_000
 """16 MiB of results that rules of one tick share"""
+SUBQUERY_STEPS = 200_000
 NATIVE_HISTOGRAMS = frozenset({"histogram_count", "histogram_sum", "histogram_fraction"})
 
 
@@ -44,6 +46,8 @@ class Evaluator:
     subquery_step: int
     shared: dict[tuple[nodes.Node, Grid], Columns] = field(default_factory=dict)
     """results that other expressions at the same grid may use; the owner empties it when the store changes"""
+    budget: Budget = field(default_factory=Budget)
+    """of the query in hand"""
     room: int = SHARED_CELLS
     """cells that `shared` may still take up"""
 
@@ -195,7 +199,7 @@ class Evaluator:
 
     def _timestamp(self, node: nodes.Node, grid: Grid) -> Columns:
         if isinstance(node, nodes.Selector):
-            body, times = self.selecting.instants(node, grid)
+            body, times = self.selecting.instants(node, grid, stamps=True)
             stamps = np.broadcast_to(times / 1000.0, body.values.shape)
         else:
             body = self.vector(node, grid)
@@ -204,8 +208,8 @@ class Evaluator:
 
     def _absent(self, node: nodes.Node, missing: Bools) -> Columns:
         selector = node.selector if isinstance(node, nodes.RangeSelector) else node
-        labels = absent_labels(selector if isinstance(selector, nodes.Selector) else None)
-        return Columns(Frame([labels]), np.ones((len(missing), 1)), missing[:, None])
+        frame = absent_frame(selector if isinstance(selector, nodes.Selector) else None)
+        return Columns(frame, np.ones((len(missing), 1)), missing[:, None])
 
     def _clamp(self, args: Sequence[nodes.Node], grid: Grid) -> Columns:
         body = self.vector(args[0], grid)
@@ -231,32 +235,45 @@ class Evaluator:
         when = body.selector.when if isinstance(body, nodes.RangeSelector) else body.when
         ends = np.broadcast_to(grid.moments(when), (len(grid),))
         starts = ends - body.range
-        samples = self._samples(body, starts, ends, grid)
-        if len(samples.frame) == 0 or len(samples.ticks) == 0:
+        places = [Place(*p) for p in zip(starts.tolist(), ends.tolist(), grid.steps.tolist(), strict=True)]
+        frame, cut = self._cutter(body, starts, ends, grid)
+        if len(frame) == 0 or not places:
             return nothing(len(grid))
-        side = self.selecting.side
-        lows = np.searchsorted(samples.ticks, starts, side)  # type: ignore[call-overload]
-        highs = np.searchsorted(samples.ticks, ends, "right")
-        values = np.zeros((len(grid), len(samples.frame)))
-        present = np.ones(values.shape, dtype=np.bool_)
-        steps = grid.steps
-        for t in range(len(grid)):
-            numbers = [float(scalar[t]) for scalar in scalars]
-            place = Place(int(starts[t]), int(ends[t]), int(steps[t]))
-            part = Samples(samples.ticks[lows[t] : highs[t]], samples.values[lows[t] : highs[t]], samples.frame)
-            values[t], present[t] = _apply(lambda w: function(w, *numbers), part, place)  # noqa: B023
-        result = Columns(samples.frame, values, None if present.all() else present)
+        result = over_steps(function, cut, frame, places, scalars, budget=self.budget)
         if node.function == "last_over_time" or twins_allowed:
             return result
         return result.unnamed()
 
-    def _samples(self, body: nodes.RangeSelector | nodes.Subquery, starts: Ints, ends: Ints, grid: Grid) -> Samples:
-        first, last = int(starts.min()), int(ends.max())
+    def _cutter(
+        self, body: nodes.RangeSelector | nodes.Subquery, starts: Ints, ends: Ints, grid: Grid
+    ) -> tuple[Frame, Callable[[int], Samples]]:
+        """The frame of a range, and a function that gives the samples of one step's window."""
+        if len(grid) == 0:
+            return EMPTY, lambda _: Samples(ends, np.empty((0, 0)), EMPTY)
+        selecting = self.selecting
         if isinstance(body, nodes.RangeSelector):
-            return self.selecting.samples(body.selector, first, last)
+            selector, first, last = body.selector, int(starts.min()), int(ends.max())
+            if selecting.size(selector, first, last) > CELLS:
+                # steps far apart: the ticks between their windows need not be read
+                frame = selecting.resolve(selector).frame
+                shift = 0 if selecting.side == "left" else 1
+                return frame, lambda t: selecting.samples(selector, int(starts[t]) + shift, int(ends[t]))
+            samples = selecting.samples(selector, first, last)
+        else:
+            samples = self._subquery(body, starts, ends, grid)
+        lows = np.searchsorted(samples.ticks, starts, selecting.side)  # type: ignore[call-overload]
+        highs = np.searchsorted(samples.ticks, ends, "right")
+        return samples.frame, lambda t: Samples(
+            samples.ticks[lows[t] : highs[t]], samples.values[lows[t] : highs[t]], samples.frame
+        )
+
+    def _subquery(self, body: nodes.Subquery, starts: Ints, ends: Ints, grid: Grid) -> Samples:
+        first, last = int(starts.min()), int(ends.max())
         step = body.step or self.subquery_step
         begin = -(-first // step) * step
         inner = Grid(begin, last, step, grid.first, grid.last)
+        if len(inner) > SUBQUERY_STEPS:
+            raise PromQLError(f"subquery has {len(inner)} steps, more than {SUBQUERY_STEPS}")
         if len(inner) == 0:
             return Samples(inner.steps, np.empty((0, 0)), EMPTY)
         columns = self.vector(body.body, inner) if nodes.kind(body.body) == "vector" else None
@@ -267,38 +284,6 @@ class Evaluator:
             values = values.copy()
             values.view(np.int64)[~columns.present] = ABSENT_BITS
         return Samples(inner.steps, values, columns.frame)
-
-
-def _apply(
-    function: Callable[[Window], tuple[Floats, Bools | None]], samples: Samples, place: Place
-) -> tuple[Floats, Bools | bool]:
-    """One step, ([S] values, [S] presence): whole columns where they have no gaps, packed ones for the others."""
-    block, ticks = samples.values, samples.ticks
-    if block.shape[0] == 0:
-        return np.zeros(block.shape[1]), False
-    # absent and stale cells are NaN, and NaN survives a sum; a true NaN sample only costs the slower way
-    odd = np.isnan(block.sum(axis=0))
-    if not odd.any():
-        result, there = function(Window(ticks[:, None], block, place))
-        return result, True if there is None else there
-    values = np.zeros(block.shape[1])
-    present = np.ones(block.shape[1], dtype=np.bool_)
-    even, gaps = np.flatnonzero(~odd), np.flatnonzero(odd)
-    if len(even):
-        values[even], there = function(Window(ticks[:, None], block[:, even], place))
-        if there is not None:
-            present[even] = there
-    bits = block[:, gaps].view(np.int64)
-    there_is = (bits != ABSENT_BITS) & (bits != STALE_BITS)
-    some = there_is.any(axis=0)
-    present[gaps[~some]] = False
-    gaps = gaps[some]
-    if len(gaps) == 0:
-        return values, present
-    window = ragged(ticks, block[:, gaps], there_is[:, some], place)
-    values[gaps], there = function(window)
-    present[gaps] = window.counts() > 0 if there is None else there
-    return values, present
 
 
 def _sorted(body: Columns, descending: bool) -> Columns:

@@ -35,12 +35,17 @@ class Groups:
 
 
 class Frame:
-    """An immutable sequence of metrics with a memo."""
+    """An immutable sequence of metrics with a memo.
 
-    __slots__ = ("_memo", "metrics")
+    A `passing` frame depends on values (topk, count_values) and is another one at the next evaluation: what joins
+    it with a lasting frame is not kept with the latter.
+    """
 
-    def __init__(self, metrics: Sequence[Metric]) -> None:
+    __slots__ = ("_memo", "metrics", "passing")
+
+    def __init__(self, metrics: Sequence[Metric], passing: bool = False) -> None:
         self.metrics = tuple(metrics)
+        self.passing = passing
         self._memo: dict[Hashable, object] = {}
 
     def __len__(self) -> int:
@@ -55,9 +60,18 @@ class Frame:
             found = self._memo[key] = make()
         return found  # type: ignore[return-value]
 
+    def with_other(self, other: Frame, key: Hashable, make: Callable[[], T]) -> T:
+        """`make()`, kept for this pair of frames as long as both last. The other one lives in the memo too, so that
+        its id stays its own."""
+        if other.passing and not self.passing:
+            return make()
+        return self.derive((key, id(other)), lambda: (make(), other))[0]
+
     def unnamed(self) -> Frame:
         """The same columns without metric names."""
-        return self.derive("unnamed", lambda: Frame([Metric("", m.labels) if m.name else m for m in self.metrics]))
+        return self.derive(
+            "unnamed", lambda: Frame([Metric("", m.labels) if m.name else m for m in self.metrics], self.passing)
+        )
 
     def twins(self) -> Groups | None:
         """Columns grouped by identical metric; None where all metrics differ."""
@@ -89,17 +103,18 @@ class Frame:
         def make() -> Groups:
             metrics = [kept(m, labels, without) for m in self.metrics]
             of, firsts = number(metrics)
-            return Groups(of, Frame([metrics[i] for i in firsts]))
+            return Groups(of, Frame([metrics[i] for i in firsts], self.passing))
 
         return self.derive(("grouped", labels, without), make)
 
     def joined(self, other: Frame) -> Frame:
         """These columns, then those of the other."""
-        # the other frame is kept in the memo's value, so that its id stays its own
-        return self.derive(("joined", id(other)), lambda: (Frame(self.metrics + other.metrics), other))[0]
+        passing = self.passing or other.passing
+        return self.with_other(other, "joined", lambda: Frame(self.metrics + other.metrics, passing))
 
     def taken(self, columns: Ints) -> Frame:
-        return Frame([self.metrics[i] for i in columns.tolist()])
+        """Some of these columns, chosen by value."""
+        return Frame([self.metrics[i] for i in columns.tolist()], passing=True)
 
 
 EMPTY = Frame(())

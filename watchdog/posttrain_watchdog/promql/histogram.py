@@ -65,7 +65,8 @@ def _arrange(frame: Frame) -> _Histograms:
         )
         for shape, groups in alike.items()
     ]
-    return _Histograms(Frame([Metric("", labels) for _, labels in (keys[f] for f in firsts)]), layouts)
+    unnamed = [Metric("", labels) for _, labels in (keys[f] for f in firsts)]
+    return _Histograms(Frame(unnamed, frame.passing), layouts)
 
 
 def histogram_quantile(quantiles: Floats, buckets: Columns) -> Columns:

@@ -33,8 +33,6 @@ class _Sides:
     count: int
     left_repeats: bool
     right_repeats: bool
-    held: tuple[Frame, Frame]
-    """keeps the frames alive, so that the id in the memo's key stays theirs"""
 
 
 def _sides(left: Frame, right: Frame, matching: Matching) -> _Sides:
@@ -49,10 +47,9 @@ def _sides(left: Frame, right: Frame, matching: Matching) -> _Sides:
             len(firsts),
             len(np.unique(of_left)) < len(a),
             len(np.unique(of_right)) < len(b),
-            (left, right),
         )
 
-    return left.derive(("sides", id(right), matching.on, matching.labels), make)
+    return left.with_other(right, ("sides", matching.on, matching.labels), make)
 
 
 def _present_by(columns: Columns, of: Ints, count: int) -> Ints:
@@ -99,7 +96,6 @@ class _Pairs:
     many: Ints
     one: Ints
     frame: Frame
-    held: tuple[Frame, Frame]
 
 
 def operate(operator: str, left: Columns, right: Columns, matching: Matching, returns_bool: bool) -> Columns:
@@ -123,9 +119,8 @@ def operate(operator: str, left: Columns, right: Columns, matching: Matching, re
             one = _only_present(one)
             sides = _sides(many.frame, one.frame, matching)
     drops_name = operator in DROPS_NAME or returns_bool
-    pairs = many.frame.derive(
-        ("pairs", id(one.frame), matching, drops_name),
-        lambda: _pair(many.frame, one.frame, sides, matching, drops_name),
+    pairs = many.frame.with_other(
+        one.frame, ("pairs", matching, drops_name), lambda: _pair(many.frame, one.frame, sides, matching, drops_name)
     )
     present = both(
         None if many.present is None else many.present[:, pairs.many],
@@ -178,7 +173,7 @@ def _pair(many: Frame, one: Frame, sides: _Sides, matching: Matching, drops_name
         _result_metric(many.metrics[m], one.metrics[o], matching, drops_name)
         for m, o in zip(chosen.tolist(), partner.tolist(), strict=True)
     ]
-    return _Pairs(chosen, partner, Frame(metrics), (many, one))
+    return _Pairs(chosen, partner, Frame(metrics, many.passing or one.passing))
 
 
 def _result_metric(many: Metric, one: Metric, matching: Matching, drops_name: bool) -> Metric:

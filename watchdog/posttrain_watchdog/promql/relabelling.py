@@ -1,4 +1,4 @@
-"""label_replace and label_join: the same samples under other labels, and `absent`'s labels.
+"""label_replace and label_join: the same samples under other labels, and the labels of `absent`.
 
 Promises: computed on frames alone and kept there. Go's template syntax: $1, ${1}, ${name}, $$.
 """
@@ -6,11 +6,12 @@ Promises: computed on frames alone and kept there. Go's template syntax: $1, ${1
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from posttrain_watchdog.model import Metric
 from posttrain_watchdog.promql.errors import PromQLError
-from posttrain_watchdog.promql.frame import Frame, value_of, with_labels
+from posttrain_watchdog.promql.frame import NAMELESS, Frame, value_of, with_labels
 from posttrain_watchdog.promql.nodes import Selector
 from posttrain_watchdog.series.index import NAME
 from posttrain_watchdog.series.matchers import anchored
@@ -35,7 +36,8 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
         return with_labels(metric, {target: expand(template, match)})
 
     return frame.derive(
-        ("label_replace", target, template, source, pattern), lambda: Frame([replaced(m) for m in frame.metrics])
+        ("label_replace", target, template, source, pattern),
+        lambda: Frame([replaced(m) for m in frame.metrics], frame.passing),
     )
 
 
@@ -63,15 +65,17 @@ def label_join(frame: Frame, target: str, separator: str, *sources: str) -> Fram
     return frame.derive(
         ("label_join", target, separator, sources),
         lambda: Frame(
-            [with_labels(m, {target: separator.join(value_of(m, s) for s in sources)}) for m in frame.metrics]
+            [with_labels(m, {target: separator.join(value_of(m, s) for s in sources)}) for m in frame.metrics],
+            frame.passing,
         ),
     )
 
 
-def absent_labels(selector: Selector | None) -> Metric:
+@lru_cache(maxsize=1024)
+def absent_frame(selector: Selector | None) -> Frame:
     """What absent() can know of the missing series: labels with exactly one condition, an equality."""
     if selector is None or len(selector.alternatives) != 1:
-        return Metric("")
+        return NAMELESS
     found: dict[str, str] = {}
     seen: set[str] = set()
     for matcher in selector.alternatives[0]:
@@ -82,4 +86,4 @@ def absent_labels(selector: Selector | None) -> Metric:
         else:
             found.pop(matcher.name, None)
         seen.add(matcher.name)
-    return Metric("", found)
+    return Frame([Metric("", found)])

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posttrain_watchdog.promql.columns import Bools, Columns, Floats, nothing
+from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.promql.frame import Frame
 from posttrain_watchdog.promql.grid import Grid
 from posttrain_watchdog.promql.nodes import Selector
@@ -22,6 +23,8 @@ Ints = NDArray[np.int64]
 SELECTIONS = 4096
 CELLS = 4_000_000
 """how many cells a range selection works on at once"""
+ANSWER = 20_000_000
+"""steps times series of one selector: 160 MB"""
 
 
 @dataclass(slots=True)
@@ -81,10 +84,13 @@ class Selecting:
         selected = self._selected[key] = Selected(chosen, frame, changed)
         return selected
 
-    def instants(self, selector: Selector, grid: Grid) -> tuple[Columns, Ints]:
-        """The newest sample of each series within lookback of each step, and [T, S] (or [T, 1]) sample times."""
+    def instants(self, selector: Selector, grid: Grid, stamps: bool = False) -> tuple[Columns, Ints]:
+        """The newest sample of each series within lookback of each step; with `stamps`, also its time, [T, S] or
+        [T, 1]."""
         selected = self.resolve(selector)
         moments = grid.moments(selector.when)
+        if len(grid) * len(selected.frame) > ANSWER:
+            raise PromQLError(f"query would make more than {ANSWER:,} samples: ask for fewer steps or series")
         ticks = self.store.ticks
         rows = np.searchsorted(ticks, moments, "right") - 1
         lows = np.searchsorted(ticks, moments - self.lookback, self.side)  # type: ignore[call-overload]
@@ -98,7 +104,12 @@ class Selecting:
                     columns.present = np.broadcast_to(columns.present, columns.values.shape)
                 times = np.broadcast_to(times, (len(grid), times.shape[1]))
             return columns, times
-        return self._newest_each(selected, rows, lows)
+        return self._newest_each(selected, rows, lows, stamps)
+
+    def size(self, selector: Selector, first: int, last: int) -> int:
+        """How many cells `samples` would give."""
+        low, high = np.searchsorted(self.store.ticks, [first, last + 1], "left").tolist()
+        return int(high - low) * len(self.resolve(selector).frame)
 
     def samples(self, selector: Selector, first: int, last: int) -> Samples:
         """Every tick from `first` to `last`, both included, of the selector's series."""
@@ -140,14 +151,14 @@ class Selecting:
         present = (bits != ABSENT_BITS) & (bits != STALE_BITS)
         return Columns(selected.frame, values, None if present.all() else present), times
 
-    def _newest_each(self, selected: Selected, rows: Ints, lows: Ints) -> tuple[Columns, Ints]:
+    def _newest_each(self, selected: Selected, rows: Ints, lows: Ints, stamps: bool) -> tuple[Columns, Ints]:
         """Many steps: carry the number of the newest row with a sample forward, then pick."""
         bottom, top = int(lows.min()), int(rows.max()) + 1
         slots = selected.slots
         numbers = np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots
         wide = max(1, CELLS // max(1, top - bottom))
         values = np.empty((len(rows), len(numbers)), dtype=np.float64)
-        times = np.empty(values.shape, dtype=np.int64)
+        times = np.empty(values.shape if stamps else (len(rows), 1), dtype=np.int64)
         present: Bools = np.empty(values.shape, dtype=np.bool_)
         picked = np.maximum(rows - bottom, 0)
         ticks = self.store.ticks[bottom:top]
@@ -161,7 +172,8 @@ class Selecting:
             chosen[rows < lows] = -1
             safe = np.maximum(chosen, 0)
             values[:, part] = np.take_along_axis(block, safe, axis=0)
-            times[:, part] = ticks[safe]
+            if stamps:
+                times[:, part] = ticks[safe]
             present[:, part] = (chosen + bottom >= lows[:, None]) & (chosen >= 0)
         present &= values.view(np.int64) != STALE_BITS
         return Columns(selected.frame, values, None if present.all() else present), times
