@@ -115,26 +115,26 @@ def evaluate(metrics: list[Metric], values: np.ndarray, start: float, expression
                         break
                 times = [start + i * INTERVAL for i in range(len(values))]
                 write(f"http://{address}", ((m, times, values[:, j].tolist()) for j, m in enumerate(metrics)))
-                return watch(f"http://{address}/metrics", rounds)
+                return watch(f"http://{address}/metrics", rounds, time.time())
             finally:
                 process.terminate()
 
 
-def watch(url: str, rounds: int) -> float:
+def watch(url: str, rounds: int, since: float) -> float:
+    """Median of the evaluations that began after `since`."""
     seen: list[float] = []
-    last = ""
-    deadline = time.monotonic() + 200
-    while len(seen) < rounds + 2 and time.monotonic() < deadline:
+    last = since
+    deadline = time.monotonic() + 240
+    while len(seen) < rounds and time.monotonic() < deadline:
         time.sleep(0.2)
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             page = answer.read().decode()
-        moment = re.search(r"^prometheus_rule_group_last_evaluation_timestamp_seconds\S* (\S+)", page, re.M)
+        began = re.search(r"^prometheus_rule_group_last_evaluation_timestamp_seconds\S* (\S+)", page, re.M)
         took = re.search(r"^prometheus_rule_group_last_duration_seconds\S* (\S+)", page, re.M)
-        if moment and took and moment.group(1) != last and float(took.group(1)) > 0:
-            last = moment.group(1)
+        if began and took and float(began.group(1)) > last:
+            last = float(began.group(1))
             seen.append(1000 * float(took.group(1)))
-    # the first evaluations may have been before the samples were in
-    return statistics.median(seen[2:]) if len(seen) > 2 else float("nan")
+    return statistics.median(seen) if seen else float("nan")
 
 
 def main() -> None:

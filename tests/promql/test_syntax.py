@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from promql.expressions import expressions
 
+from posttrain_watchdog.promql.engine import Engine
 from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.promql.grammar import Grammar
-from posttrain_watchdog.promql.nodes import Call, RangeSelector
+from posttrain_watchdog.promql.nodes import AGGREGATIONS, FUNCTIONS, Call, RangeSelector, kind
 from posttrain_watchdog.promql.syntax import MAX_LENGTH, MAX_NESTING, MAX_OPERATORS, parse
 from posttrain_watchdog.promql.tokens import tokenize
+from posttrain_watchdog.series.store import Store
 
 
 def fault(expression: str) -> tuple[int | None, int | None, str]:
@@ -41,6 +43,9 @@ def fault(expression: str) -> tuple[int | None, int | None, str]:
         ("a + (b[5m] * 2)", 1, 12, "binary expression must contain only scalar and instant vector types"),
         ("1 + (2 > 3)", 1, 8, "comparisons between scalars must use BOOL modifier"),
         ("a or {b=~'('}", 1, 6, "illegal regex for ("),
+        ("a + mad_over_time(x[5m])", 1, 5, "function mad_over_time is not supported: Prometheus 2.42 does not have it"),
+        ("1 - limitk(2, x)", 1, 5, "aggregation limitk is not supported: Prometheus 2.42 does not have it"),
+        ("a + fill(0) b", 1, 3, "fill modifiers of binary operators are not supported"),
         ("x @ -5", 1, 5, "@ with a time before 1970 is not supported"),
     ],
 )
@@ -97,6 +102,23 @@ def test_a_range_below_a_second_is_kept() -> None:
 def test_holt_winters_is_the_old_name_of_double_exponential_smoothing() -> None:
     assert parse("holt_winters(x[5m], 0.5, 0.5)") == parse("double_exponential_smoothing(x[5m], 0.5, 0.5)")
     assert parse('x{holt_winters="holt_winters(1)"}') != parse('x{holt_winters="double_exponential_smoothing(1)"}')
+
+
+def test_every_function_and_aggregation_that_is_let_through_is_evaluated() -> None:
+    engine = Engine(Store())
+    arguments = ("", "x", "x[5m]", "1", "0.5, x", "x, 1", "x[5m], 1", "0.5, x[5m]", "x, 1, 2", "x[5m], 0.5, 0.5",
+                 "1, 2, x", 'x, "a", "b", "c", "d"', '"a", x')  # fmt: skip
+    for name in FUNCTIONS | AGGREGATIONS:
+        evaluated = 0
+        for argument in arguments:
+            try:
+                tree = parse(f"{name}({argument})")
+            except PromQLError:
+                continue
+            engine.instant(f"{name}({argument})", 1000)
+            assert kind(tree) in ("vector", "scalar")
+            evaluated += 1
+        assert evaluated, name
 
 
 @settings(derandomize=True)

@@ -97,6 +97,19 @@ class Binary:
 
 Node = Number | Text | Selector | RangeSelector | Subquery | Call | Aggregation | Negation | Binary
 
+_FUNCTIONS = """
+abs absent absent_over_time acos acosh asin asinh atan atanh avg_over_time ceil changes clamp clamp_max clamp_min cos
+cosh count_over_time day_of_month day_of_week day_of_year days_in_month deg delta deriv double_exponential_smoothing exp
+floor histogram_count histogram_fraction histogram_quantile histogram_sum hour idelta increase irate label_join
+label_replace last_over_time ln log10 log2 max_over_time min_over_time minute month pi predict_linear present_over_time
+quantile_over_time rad rate resets round scalar sgn sin sinh sort sort_desc sqrt stddev_over_time stdvar_over_time
+sum_over_time tan tanh time timestamp vector year
+"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""the functions of Prometheus 2.42"""
+AGGREGATIONS = frozenset(
+    """sum avg count min max group stddev stdvar topk bottomk quantile count_values""".split()  # noqa: SIM905
+)
 COMPARISONS = frozenset({"==", "!=", ">", "<", ">=", "<="})
 SETS = frozenset({"and", "or", "unless"})
 

@@ -67,11 +67,15 @@ def _subquery(tree: Any) -> nodes.Subquery:
 
 
 def _call(tree: Any) -> nodes.Call:
+    if tree.func.name not in nodes.FUNCTIONS:
+        raise PromQLError(f"function {tree.func.name} is not supported: Prometheus 2.42 does not have it")
     kind = KINDS[_enum_name(tree.func.return_type)]
     return nodes.Call(tree.func.name, tuple(translate(arg) for arg in tree.args), kind)
 
 
 def _aggregation(tree: Any) -> nodes.Aggregation:
+    if str(tree.op) not in nodes.AGGREGATIONS:
+        raise PromQLError(f"aggregation {tree.op} is not supported: Prometheus 2.42 does not have it")
     parameter = None if tree.param is None else translate(tree.param)
     labels: tuple[str, ...] = ()
     without = False
