@@ -46,7 +46,7 @@ class Monitor:
         """cause -> why its judge could not be asked"""
         self._judges = judges()
         self._since: dict[str, int] = {}
-        self._published_step: int | None = None
+        self._published: tuple[int | None, int] = (None, 0)
 
     def observe(self, item: Row | Event) -> None:
         if isinstance(item, Row):
@@ -76,11 +76,11 @@ class Monitor:
 
     def rows(self) -> list[Row]:
         """Statistics of the run's course, for rules; drained, at most one row a step."""
-        step = self.history.step
-        if step is None or step == self._published_step:
+        now = (self.history.step, self.history.counts["nccl_timeout"])
+        if now == self._published:
             return []
-        self._published_step = step
-        return rows_of(self.history, step)
+        self._published = now
+        return rows_of(self.history)
 
     def _diagnosis(self, cause: str, finding: Finding, named: set[str]) -> Diagnosis:
         step = finding.first_step if finding.first_step is not None else self.history.step

@@ -17,15 +17,19 @@ _RATIOS = {
     "completion_length_mean": Metric("posttrain_run_completion_length_ratio_to_baseline"),
     "step_seconds": Metric("posttrain_run_step_seconds_ratio_to_baseline"),
 }
+_TIMEOUT = Metric("posttrain_collective_timeout_seconds")
 
 
-def rows_of(history: History, step: int) -> list[Row]:
+def rows_of(history: History) -> list[Row]:
     """One row with the ratios of recent medians to the run's own start; none while there is nothing to compare."""
     values: dict[Metric, float] = {}
+    told = [int(e.labels["timeout_ms"]) for e in history.events("nccl_timeout") if "timeout_ms" in e.labels]
+    if told:
+        values[_TIMEOUT] = told[-1] / 1000
     for short, metric in _RATIOS.items():
         track = history.trainer(short)
         base = baseline(track)
         recent = np.abs(track.finite()[1][-RECENT:])
         if base is not None and base.middle > 0 and len(track.head) >= STARTING + 1:
             values[metric] = float(np.median(recent)) / base.middle
-    return [Row(values, step)] if values else []
+    return [Row(values, history.step)] if values else []

@@ -99,8 +99,12 @@ def _ranks(events: Sequence[Event]) -> list[int]:
 def _reached(events: Sequence[Event]) -> dict[int, int]:
     """How far each rank got: last enqueued work where it says so, else the work it waited in."""
     told: dict[int, dict[str, int]] = {}
+    groups = Counter(e.labels["group"] for e in events if "group" in e.labels)
+    main = groups.most_common(1)[0][0] if groups else ""
     for event in events:
         rank = event.labels.get("rank", "")
+        if event.labels.get("group", main) != main:
+            continue  # sequence numbers of different process groups cannot be compared
         for name in ("last_enqueued", "seq"):
             if rank.isdigit() and event.labels.get(name, "").lstrip("-").isdigit():
                 told.setdefault(int(rank), {})[name] = int(event.labels[name])
