@@ -1,0 +1,1 @@
+"""Inference engines: their metrics, their logs, their answers, and what their versions mean."""
