@@ -83,6 +83,50 @@ def replay(
         raise typer.Exit(1)
 
 
+@app.command()
+def demo(
+    speed: Annotated[float, typer.Option(min=0.01, help="times four steps a second")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="end when the recordings do")] = False,
+    listen: Annotated[str, typer.Option(help="HOST:PORT of the status page")] = "127.0.0.1:9877",
+) -> None:
+    """Follows two bundled real recordings: a healthy run, and one that goes wrong."""
+    import asyncio
+
+    from posttrain_watchdog.config import ConfigError
+    from posttrain_watchdog.demo import demo as perform
+
+    try:
+        found = asyncio.run(perform(speed=speed, once=once, listen=listen, say=lambda text: print(text, flush=True)))
+    except (ConfigError, ValueError, OSError) as error:
+        raise _refuse(str(error)) from None
+    for name, diagnoses in found.items():
+        causes = [d.cause for d in diagnoses if d.confidence >= 0.5 and d.cause != "healthy"]
+        print(f"run {name}: {causes[0] if causes else 'nothing wrong found'}")
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Option("-c", "--config", help="YAML; without one, discovers")] = None,
+) -> None:
+    """The daemon."""
+    import asyncio
+    import logging
+
+    from posttrain_watchdog.alerting.rules import RuleError
+    from posttrain_watchdog.config import Config, ConfigError, load
+    from posttrain_watchdog.daemon import Daemon, rule_paths
+
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        settings = load(config) if config else Config()
+        daemon = Daemon(settings, rule_paths(settings))
+        asyncio.run(daemon.serve())
+    except (ConfigError, RuleError, OSError) as error:
+        raise _refuse(str(error)) from None
+
+
 def main() -> None:
     """Entry point of the command `posttrain-watchdog`."""
     app()

@@ -6,7 +6,8 @@ through the same readers. Promises: a file that cannot be read is named with its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -17,7 +18,8 @@ from posttrain_watchdog.sources import kinds, trainer_state
 from posttrain_watchdog.sources.detection import Follower
 from posttrain_watchdog.sources.failure_lines import FailureLines
 from posttrain_watchdog.sources.kinds import Kind, Refused
-from posttrain_watchdog.sources.tail import read_whole
+from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
+from posttrain_watchdog.sources.trainers import text
 
 Item = Row | Event | TokenBatch | Diagnosis
 
@@ -45,7 +47,10 @@ class LogReader:
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")
             yield from self._trainer.feed(line)
-            yield from self._failures.feed(line)
+            for event in self._failures.feed(line):
+                if event.time is None:
+                    event.time = text.stamp(text.bare(line))[0]
+                yield event
 
     def close(self) -> Iterator[Item]:
         yield from self._trainer.close()
@@ -117,3 +122,142 @@ def open_feeds(paths: Iterable[Path], run: RunConfig) -> tuple[list[Feed], list[
             except Refused as error:
                 refused.append((str(member), str(error)))
     return feeds, refused
+
+
+@dataclass(slots=True)
+class Source:
+    """One growing file of the daemon."""
+
+    path: Path
+    kind: Kind | None = None
+    tail: Tail | None = None
+    reader: Reader | None = None
+    error: str = ""
+    items: int = 0
+    last_item: float | None = None
+    read_mtime: float = -1.0
+    last_step: int = -1
+
+    @property
+    def label(self) -> str:
+        """The kind, with the dialect where there is one."""
+        if self.kind is None:
+            return "unknown yet"
+        dialect = self.reader.dialect if isinstance(self.reader, LogReader) else self.kind.dialect
+        return f"{self.kind.name}: {dialect}" if dialect else self.kind.name
+
+
+def matching(pattern: str) -> list[Path]:
+    """The paths that a glob names now; a plain path is itself, whether it is there yet or not."""
+    if not any(sign in pattern for sign in "*?["):
+        return [Path(pattern)]
+    parts = Path(pattern).parts
+    fixed = next(i for i, part in enumerate(parts) if any(sign in part for sign in "*?["))
+    return sorted(Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))))
+
+
+class Intake:
+    """The files of one run, followed. Poll it; it never sleeps, and never raises for what a file is."""
+
+    def __init__(self, run: RunConfig) -> None:
+        self._run = run
+        self._sources: dict[Path, Source] = {}
+
+    def poll(self, now: float) -> Iterator[tuple[Source, Item]]:
+        """Everything new of all files; files that match later are found."""
+        self._look()
+        for source in list(self._sources.values()):
+            try:
+                for item in self._items(source):
+                    source.items += 1
+                    source.last_item = now
+                    yield source, item
+            except (OSError, ValueError) as error:
+                source.error = getattr(error, "strerror", None) or str(error)
+
+    def sources(self) -> list[Source]:
+        """What is followed, for the status page."""
+        return list(self._sources.values())
+
+    def finish(self) -> Iterator[tuple[Source, Item]]:
+        """What the last lines without a newline and the end of the logs complete."""
+        for source in self._sources.values():
+            if source.tail is not None and source.reader is not None:
+                for chunk in source.tail.finish():
+                    yield from ((source, item) for item in source.reader.read(chunk.lines))
+                yield from ((source, item) for item in source.reader.close())
+
+    def close(self) -> None:
+        for source in self._sources.values():
+            if source.tail is not None:
+                source.tail.close()
+
+    def _look(self) -> None:
+        for pattern in self._run.paths:
+            for path in matching(pattern):
+                members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+                for member in members:
+                    self._sources.setdefault(member, Source(member))
+
+    def _items(self, source: Source) -> Iterator[Item]:
+        if source.kind is None and not self._classify(source):
+            return
+        kind = source.kind
+        if kind is None:
+            return
+        if kind.name == kinds.TRAINER_STATE:
+            yield from self._whole(source, self._state_items)
+        elif kind.name == kinds.TOKEN_FILE:
+            yield from self._whole(source, self._token_file_items)
+        elif source.reader is not None and source.tail is None:
+            yield from self._whole(source, self._packed_items)
+        elif source.tail is not None and source.reader is not None:
+            for chunk in source.tail.poll():
+                yield from source.reader.read(chunk.lines)
+            source.error = source.tail.error
+
+    def _classify(self, source: Source) -> bool:
+        """Learns what the file is, once it has enough in it to tell."""
+        try:
+            source.kind = kinds.classify(source.path)
+        except Refused as error:
+            source.error = str(error)
+            return False
+        if source.kind.name == kinds.TEXT and not kinds.has_line(source.path):
+            source.kind, source.error = None, "has no complete line yet"
+            return False
+        source.error = ""
+        if source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE):
+            source.reader = reader_for(source.kind, self._run.logging_steps)
+            source.tail = None if is_gzip(source.path) else Tail(source.path)
+        return True
+
+    def _whole(self, source: Source, read: Callable[[Source], Iterator[Item]]) -> Iterator[Item]:
+        """A file that is written anew as a whole: read again when it has changed."""
+        changed = source.path.stat().st_mtime
+        if changed == source.read_mtime:
+            return
+        yield from read(source)
+        source.read_mtime = changed
+        source.error = ""
+
+    @staticmethod
+    def _state_items(source: Source) -> Iterator[Item]:
+        content = source.path.read_text(encoding="utf-8", errors="replace")
+        for item in trainer_state.read(content, source.last_step):
+            if isinstance(item, Row) and item.step is not None:
+                source.last_step = max(source.last_step, item.step)
+            yield item
+
+    @staticmethod
+    def _packed_items(source: Source) -> Iterator[Item]:
+        if source.reader is not None:
+            for lines in read_whole(source.path):
+                yield from source.reader.read(lines)
+
+    @staticmethod
+    def _token_file_items(source: Source) -> Iterator[Item]:
+        dialect = source.kind.dialect if source.kind is not None else ""
+        batch: TokenBatch = kinds.token_dialects()[dialect].read_file(source.path)
+        for _, part in batch.by_step():
+            yield part

@@ -76,6 +76,11 @@ def classify(path: Path) -> Kind:
     return _text_kind(head)
 
 
+def has_line(path: Path) -> bool:
+    """Whether a file has a complete line, from which its kind can be told."""
+    return b"\n" in _head(path)
+
+
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":

@@ -71,10 +71,10 @@ class Status:
         return self._pipeline.snapshots()
 
     def alerts(self) -> list[dict[str, Any]]:
-        return self._pipeline.alerts_payload()
+        return self._pipeline.evaluator.alerts_payload()
 
     def rules(self) -> dict[str, Any]:
-        return self._pipeline.rules_payload()
+        return self._pipeline.evaluator.rules_payload()
 
     def instant(self, expr: str, time: float) -> dict[str, Any]:
         try:
@@ -106,7 +106,7 @@ class Status:
         for name, run in self._pipeline.runs.items():
             figures = {m: v for m, _ in DRAWN if (v := run.live.value(Metric(m))) is not None}
             sources = [
-                SourceView(s.path, s.kind, s.up, s.detail, s.records)
+                SourceView(str(s.path), s.label, not s.error, s.error, s.items)
                 for s in (self._intakes[name].sources() if name in self._intakes else ())
             ]
             views.append(RunView(name, run.step, run.finished, run.diagnoses, sources, figures))

@@ -1,0 +1,291 @@
+"""The daemon: one event loop, jobs by APScheduler, the clock from clock.py; the rest is the pipeline.
+
+Promises: somebody else's file, engine, driver or receiver never ends it; a job that raises is counted and named
+in the log; the jobs run in one loop, so nothing needs a lock. What blocks (the driver) runs beside the loop and
+hands its result back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import uvicorn
+from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from posttrain_watchdog import __version__, clock
+from posttrain_watchdog.alerting.alertmanager import Alertmanager
+from posttrain_watchdog.alerting.rules import RuleError, RuleSet
+from posttrain_watchdog.config import AlertmanagerConfig, Config, ConfigError
+from posttrain_watchdog.feed import Intake, matching
+from posttrain_watchdog.model import Metric
+from posttrain_watchdog.notify import heartbeat_seconds, notify
+from posttrain_watchdog.pipeline import Pipeline, Tick
+from posttrain_watchdog.shipped import rule_files
+from posttrain_watchdog.sources.host.nvml import NvmlPoller
+from posttrain_watchdog.status import Status
+from posttrain_watchdog.web.app import LOOPBACK_HOSTS, create_app
+
+log = logging.getLogger("posttrain_watchdog")
+
+Listener = Callable[[Tick], None]
+"""Is told of every tick (the demo prints what it brought)."""
+
+_OWN = "posttrain_watchdog_"
+
+
+class Daemon:
+    """Wires sources -> series -> alerting -> delivery and keeps them going until it is stopped."""
+
+    def __init__(self, config: Config, rule_paths: Sequence[Path], *, now: clock.Clock = clock.now) -> None:
+        """Raises RuleError if the rules cannot be loaded at the start; later a broken file changes nothing."""
+        self.config = config
+        self.listeners: list[Listener] = []
+        self._rule_paths = list(rule_paths)
+        self._now = now
+        self.pipeline = Pipeline(config, RuleSet.load(self._rule_paths))
+        self.intakes = {run.name: Intake(run) for run in config.runs}
+        for run in config.runs:
+            self.pipeline.run(run)
+        self._nvml = NvmlPoller() if config.nvml.enabled else None
+        self._alertmanagers = [_alertmanager(each, config) for each in config.alerting.alertmanagers]
+        self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
+        self._server: uvicorn.Server | None = None
+        self.status = Status(self.pipeline, self.intakes, now, self.reload)
+        self._set("build_info", 1.0, version=__version__)
+        self._set("start_time_seconds", now())
+        self._rules_loaded(ok=True)
+
+    def _set(self, short: str, value: float, **labels: str) -> None:
+        self.pipeline.own.set(Metric(_OWN + short, labels), value)
+
+    def _count(self, short: str, **labels: str) -> None:
+        self.pipeline.own.increment(Metric(_OWN + short, labels))
+
+    def _rules_loaded(self, *, ok: bool) -> None:
+        self._set("rules_reload_successful", float(ok))
+        if ok:
+            self._set("rules_loaded", float(self.pipeline.evaluator.rules_loaded))
+            self._set("rules_reload_timestamp_seconds", self._now())
+
+    def reload(self) -> list[str]:
+        """Loads the rule files again, whole or not at all; returns what is wrong with them."""
+        try:
+            rules = RuleSet.load(self._rule_paths)
+        except RuleError as error:
+            for fault in error.faults:
+                log.error("rules not reloaded: %s", fault)
+            self._rules_loaded(ok=False)
+            return [str(fault) for fault in error.faults]
+        self.pipeline.evaluator.replace(rules)
+        self._rules_loaded(ok=True)
+        log.info("%d rules in force", self.pipeline.evaluator.rules_loaded)
+        return []
+
+    # --- jobs
+
+    def poll(self) -> None:
+        """Reads what the files of every run have new."""
+        now = self._now()
+        for name, intake in self.intakes.items():
+            run = self.pipeline.runs[name]
+            for _, item in intake.poll(now):
+                run.take(item, now)
+            for source in intake.sources():
+                path = str(source.path)
+                self._set("source_up", float(not source.error), path=path, kind=source.label)
+                if source.tail is not None:
+                    self._set("source_lag_bytes", float(source.tail.lag_bytes), path=path)
+                if source.last_item is not None:
+                    self._set("source_last_data_timestamp_seconds", source.last_item, path=path)
+
+    def tick(self) -> Tick:
+        """Concludes, stores, evaluates the rules; tells the listeners."""
+        self._set("series", float(self.pipeline.store.series))
+        started = clock.elapsed()
+        tick = self.pipeline.tick(self._now())
+        self._set("rule_evaluation_seconds", clock.elapsed() - started, group="all")
+        for rule, failures in self.pipeline.evaluator.failures.items():
+            self.pipeline.own.set(Metric(_OWN + "rule_evaluation_failures_total", {"rule": rule}), float(failures))
+        for listener in self.listeners:
+            listener(tick)
+        return tick
+
+    def finish(self) -> Tick:
+        """Concludes from what is there: the files will not grow any more."""
+        now = self._now()
+        for name, intake in self.intakes.items():
+            for _, item in intake.finish():
+                self.pipeline.runs[name].take(item, now)
+        tick = self.pipeline.tick(now, final=True)
+        for listener in self.listeners:
+            listener(tick)
+        return tick
+
+    async def deliver(self) -> None:
+        """Tells every Alertmanager what it must know."""
+        now = self._now()
+        alerts = self.pipeline.evaluator.alerts()
+        outcomes = await asyncio.gather(*(each.send(alerts, now) for each in self._alertmanagers))
+        for each, outcome in zip(self._alertmanagers, outcomes, strict=True):
+            if not outcome.ok:
+                self._count("notifications_failed_total", receiver=each.url)
+                log.warning("alerts not delivered: %s", outcome.detail)
+            elif outcome.detail:
+                self._count("notifications_total", receiver=each.url)
+
+    async def poll_gpus(self) -> None:
+        """Asks the driver, in its own process."""
+        if self._nvml is None:
+            return
+        poll = await asyncio.to_thread(self._nvml.poll, self._now())
+        if poll.note:
+            log.info("GPUs: %s", poll.note)
+        for metric in poll.gone:
+            self.pipeline.own.forget(metric)
+        for row in poll.rows:
+            self.pipeline.own.add(row)
+        for run in self.pipeline.runs.values():
+            for event in poll.events:
+                run.take(event, self._now())
+
+    # coroutines, because APScheduler gives plain functions to threads, and the jobs must not overlap
+
+    async def _poll(self) -> None:
+        self.poll()
+
+    async def _tick(self) -> None:
+        self.tick()
+
+    async def _beat(self) -> None:
+        notify("WATCHDOG=1")
+
+    # --- life
+
+    def _schedule(self) -> None:
+        config = self.config
+        jobs: list[tuple[Callable[[], Awaitable[None]], float]] = [
+            (self._poll, config.poll_interval),
+            (self._tick, config.evaluation_interval),
+        ]
+        if self._alertmanagers:
+            jobs.append((self.deliver, min(5.0, config.evaluation_interval)))
+        if self._nvml is not None:
+            jobs.append((self.poll_gpus, config.nvml.interval))
+        beat = heartbeat_seconds()
+        if beat is not None:
+            jobs.append((self._beat, beat))
+        first = datetime.now(timezone.utc)  # noqa: TID251 - APScheduler's own clock, not a time of the data
+        for job, seconds in jobs:
+            self._scheduler.add_job(
+                job,
+                "interval",
+                seconds=max(seconds, 0.05),
+                id=job.__name__.lstrip("_"),
+                max_instances=1,
+                coalesce=True,
+                misfire_grace_time=None,
+                next_run_time=first,
+            )
+        self._scheduler.add_listener(self._job_failed, EVENT_JOB_ERROR)
+        # a late tick is no news, and failures are told by the listener
+        logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
+
+    def _job_failed(self, event: JobExecutionEvent) -> None:
+        self._count("job_failures_total", job=str(event.job_id))
+        log.error("job %s failed: %r", event.job_id, event.exception)
+
+    async def serve(self, *, until: Callable[[], bool] | None = None) -> None:
+        """Runs until a signal comes, or until `until` says so. Raises OSError if the address is taken."""
+        web = self.config.web
+        hosts = list(LOOPBACK_HOSTS) if not web.allow_remote else ["*"]
+        settings = uvicorn.Config(
+            create_app(self.status, hosts),
+            host=web.host,
+            port=web.port,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+        )
+        server = self._server = uvicorn.Server(settings)
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(signal.SIGHUP, self.reload)
+        self._schedule()
+        self._scheduler.start()
+        serving = asyncio.create_task(server.serve())
+        try:
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.01)
+            if not serving.done():
+                notify("READY=1")
+                log.info("listening on http://%s, %d runs", web.listen, len(self.pipeline.runs))
+            while not serving.done():
+                if until is not None and until():
+                    server.should_exit = True
+                await asyncio.wait([serving], timeout=0.1)
+            await serving
+        finally:
+            notify("STOPPING=1")
+            await self._end()
+
+    async def _end(self) -> None:
+        self._scheduler.shutdown(wait=False)
+        for intake in self.intakes.values():
+            intake.close()
+        if self._nvml is not None:
+            self._nvml.close()
+        for each in self._alertmanagers:
+            await each.close()
+
+
+def _alertmanager(settings: AlertmanagerConfig, config: Config) -> Alertmanager:
+    headers = {}
+    if settings.bearer_token_file:
+        headers["Authorization"] = f"Bearer {Path(settings.bearer_token_file).read_text(encoding='utf-8').strip()}"
+    auth = None
+    if settings.basic_auth_user:
+        secret = Path(settings.password_file).read_text(encoding="utf-8").strip() if settings.password_file else ""
+        auth = (settings.basic_auth_user, secret)
+    return Alertmanager(
+        settings.url,
+        resend_delay=config.alerting.resend_delay,
+        timeout=settings.timeout,
+        external_labels=config.alerting.external_labels,
+        generator_url=config.web.external_url or f"http://{config.web.listen}/",
+        headers=headers,
+        auth=auth,
+    )
+
+
+def rule_paths(config: Config) -> list[Path]:
+    """The rule files that the configuration names, or the shipped pack. Raises ConfigError where a name fits none."""
+    if not config.rules:
+        return rule_files()
+    found: list[Path] = []
+    for pattern in config.rules:
+        path = Path(pattern)
+        if path.is_dir():
+            members = rule_files(path)
+        else:
+            members = matching(pattern)
+        if not members:
+            raise ConfigError(f"rules: no file matches {pattern!r}")
+        found += members
+    return found
+
+
+def state_file(config: Config, environment: os._Environ[str] = os.environ) -> Path | None:
+    """Where state is kept over a restart; None keeps it in memory."""
+    if config.state:
+        return Path(config.state)
+    folder = environment.get("STATE_DIRECTORY", "").split(":")[0]
+    return Path(folder) / "state.sqlite" if folder else None
