@@ -49,6 +49,12 @@ def same(a: float, b: float) -> bool:
     return a == b or abs(a - b) <= 1e-9 * max(abs(a), abs(b)) or max(abs(a), abs(b)) < 1e-9
 
 
+def well_conditioned(expression: str) -> bool:
+    """Whether a last digit stays a last digit: the remainder of a time by an inexact number magnifies it by 1e9."""
+    inexact = ("atan2", "sin", "cos", "tan", "sqrt", "exp", "ln", "log", "^", "/", "stddev", "rate", "deriv")
+    return "%" not in expression or "time" not in expression or not any(name in expression for name in inexact)
+
+
 def compare(ours: Value, theirs: Value) -> None:
     assert type(ours) is type(theirs)
     if isinstance(ours, Scalar) and isinstance(theirs, Scalar):
@@ -71,6 +77,7 @@ def compare(ours: Value, theirs: Value) -> None:
 @given(expression=draw.expressions, time=draw.times)
 def test_an_instant_query_gives_what_prometheus_gives(both: Both, expression: str, time: float) -> None:
     prometheus, engine = both
+    assume(well_conditioned(expression))
     theirs = prometheus.instant(expression, time)
     try:
         ours = engine.instant(expression, time)
@@ -85,6 +92,7 @@ def test_an_instant_query_gives_what_prometheus_gives(both: Both, expression: st
 @given(expression=draw.expressions, time=draw.times)
 def test_a_range_query_gives_what_prometheus_gives(both: Both, expression: str, time: float) -> None:
     prometheus, engine = both
+    assume(well_conditioned(expression))
     # Prometheus 2.42 loses all steps but the first few where such a function reads a range fixed by @
     per_step = ("predict_linear", "quantile_over_time", "holt_winters")
     assume("@" not in expression or not any(name in expression for name in per_step))
