@@ -167,9 +167,10 @@ class Store:
         newest = self._times[self._end - 1] if self._end > self._first else None
         if newest is not None and when < newest:
             raise OutOfOrderError(f"sample at {when / 1000:.3f} s, but the newest tick is {newest / 1000:.3f} s")
-        slots = self._slots_of(metrics, writer)
+        # a new tick first: it may let series go whose slots would otherwise be found, and then be free
         if when != newest:
             self._begin_tick(when)
+        slots = self._slots_of(metrics, writer)
         block = self._blocks[-1]
         row = block.values[block.used - 1]
         kept = slots >= 0
@@ -309,9 +310,9 @@ class Store:
         return np.array([-1 if slot is None else slot for slot in found], dtype=np.int64)
 
     def _make_room(self, wanted: int, needed: set[int], left_out: set[int]) -> None:
-        """Drop up to `wanted` series, longest silent first; never one that got a sample at the newest tick, unless
-        its writer leaves it out now."""
-        newest = int(self._times[self._end - 1]) if self._end > self._first else 0
+        """Drop up to `wanted` series, longest silent first; never one that got a sample at the tick before this one
+        or since, unless its writer leaves it out now."""
+        newest = int(self._times[self._end - 2]) if self._end - 1 > self._first else 0
         candidates = [
             (int(self._last_seen[slot]), slot)
             for slot, metric in enumerate(self.index.metrics)
