@@ -145,7 +145,7 @@ def test_a_traceback_is_one_event_with_the_functions_it_passed() -> None:
     assert [e.kind for e in events] == ["cuda_oom"]
     assert events[0].labels["where"] == "entropy_from_logits"
     assert events[0].labels["stack"] == "compute_log_prob > entropy_from_logits"
-    assert list(FailureLines().feed_text("\n".join(lines) + "\n")) == events
+    assert list(FailureLines().feed_chunk(("\n".join(lines) + "\n").encode())) == events
 
 
 def test_an_unknown_exception_is_a_traceback() -> None:
@@ -166,7 +166,7 @@ def test_no_event_in_a_healthy_recording_but_its_end(recordings: Path) -> None:
         reader = FailureLines()
         text = log.read_text(encoding="utf-8", errors="replace")
         assert [e.kind for line in text.splitlines() for e in reader.feed(line)] == ["run_finished"]
-        assert [e.kind for e in FailureLines().feed_text(text)] == ["run_finished"]
+        assert [e.kind for e in FailureLines().feed_chunk(text.encode())] == ["run_finished"]
 
 
 def test_every_kind_is_in_the_closed_list() -> None:

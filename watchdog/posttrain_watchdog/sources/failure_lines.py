@@ -30,7 +30,9 @@ def _by_needle() -> Mapping[str, tuple[Pattern, ...]]:
 
 
 _NEEDLES = _by_needle()
-_HINT = re2.compile("|".join(re.escape(n) for n in (*_NEEDLES, *_KERNEL, _TRACEBACK, _SAMPLE)))
+_HINTS = "|".join(re.escape(n) for n in (*_NEEDLES, *_KERNEL, _TRACEBACK, _SAMPLE))
+_HINT = re2.compile(_HINTS)
+_HINT_BYTES = re2.compile(_HINTS.encode())
 
 _PREFIX = re.compile(
     r"(?:\s*(?:"
@@ -124,18 +126,18 @@ class FailureLines:
             return ()
         return tuple(self._read(line))
 
-    def feed_text(self, text: str) -> Iterator[Event]:
+    def feed_chunk(self, chunk: bytes) -> Iterator[Event]:
         """The same for many complete lines at once, far cheaper where nothing happens: one scan, no loop over lines."""
         at = 0
-        while at < len(text):
+        while at < len(chunk):
             if not self._open and not self._sample:
-                hint = _HINT.search(text, at)
+                hint = _HINT_BYTES.search(chunk, at)
                 if hint is None:
                     return
-                at = text.rfind("\n", at, hint.start()) + 1 or at
-            end = text.find("\n", at)
-            end = len(text) if end < 0 else end
-            yield from self._read(text[at:end])
+                at = chunk.rfind(b"\n", at, hint.start()) + 1 or at
+            end = chunk.find(b"\n", at)
+            end = len(chunk) if end < 0 else end
+            yield from self._read(chunk[at:end].decode("utf-8", "replace"))
             at = end + 1
 
     def _read(self, line: str) -> Iterator[Event]:

@@ -75,6 +75,9 @@ def _jump(read: NDArray[np.float64]) -> int | None:
     start = max(_SIDE, n - 100)
     if n < start + _SIDE or not np.abs(read).min() > 0:
         return None
+    recent = np.abs(read[start:])
+    if float(np.median(np.abs(np.diff(recent)))) > 3 * _STEADY * float(np.median(recent)):
+        return None  # not steady between most neighbours
     # medians of the _SIDE values from each place on; a jump shows between windows that touch, and between neighbours
     middles = np.median(np.lib.stride_tricks.sliding_window_view(read, _SIDE), axis=1)
     places = np.arange(start, n - _SIDE + 1)

@@ -70,7 +70,9 @@ def _spike(track: Track, floor: float) -> tuple[float, float, float, float] | No
     if n <= _BEFORE:
         return None
     start = max(_BEFORE, n - _REMEMBERED)
-    far = np.abs(read[start : n - 1] - np.median(read[-2 * _REMEMBERED :])) >= floor / 2
+    around = np.abs(read[-2 * _REMEMBERED :] - np.median(read[-2 * _REMEMBERED :]))
+    # ten times a record is at least five times what is ordinary around it: most steps end here
+    far = around[start - n : -1] >= max(floor / 2, 5 * float(np.median(around)))
     for i in (start + np.flatnonzero(far))[::-1].tolist():
         before = read[max(0, i - _REMEMBERED) : i]
         usual = float(np.median(before))
