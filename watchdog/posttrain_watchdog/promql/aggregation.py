@@ -10,13 +10,14 @@ import math
 import numpy as np
 
 from posttrain_watchdog.model import Metric
-from posttrain_watchdog.promql.columns import Bools, Columns, Floats, nothing
+from posttrain_watchdog.promql.columns import Bools, Columns, Floats, Ints, nothing
 from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.promql.frame import Frame, Groups, number, with_labels
-from posttrain_watchdog.promql.over_time import quantile_of
 
 SIMPLE = frozenset({"sum", "avg", "count", "min", "max", "group", "stddev", "stdvar"})
 INT64 = 2.0**63
+COUNTED = 200_000
+"""samples whose values become labels"""
 
 
 def aggregate(
@@ -111,17 +112,30 @@ def _variance(body: Columns, counts: Floats, groups: Groups) -> Floats:
 
 def _quantile(body: Columns, groups: Groups, quantiles: Floats) -> Columns:
     counts, there = _counts(body, groups)
-    values = np.full(counts.shape, np.nan)
-    bounds = [*groups.starts.tolist(), len(groups.order)]
-    mask = body.mask()
+    values = np.empty(counts.shape)
     for t in range(body.steps):
-        for g in range(len(groups.frame)):
-            columns = groups.order[bounds[g] : bounds[g + 1]]
-            columns = columns[mask[t, columns]]
-            if len(columns):
-                some = body.values[t, columns][:, None]
-                values[t, g] = quantile_of(some, np.array([len(columns)]), None, float(quantiles[t]))[0]
+        columns = groups.order if body.present is None else groups.order[body.present[t, groups.order]]
+        values[t] = _quantiles(body.values[t, columns], groups.of[columns], counts[t], float(quantiles[t]))
     return Columns(groups.frame, values, there)
+
+
+def _quantiles(samples: Floats, of: Ints, counts: Floats, quantile: float) -> Floats:
+    """[G] quantile of the samples of each group; `of` ascends. NaN samples sort lowest, as in Prometheus."""
+    if not 0 <= quantile <= 1:
+        outside = np.nan if math.isnan(quantile) else -np.inf if quantile < 0 else np.inf
+        return np.full(len(counts), outside)
+    odd = np.isnan(samples)
+    lowered = np.where(odd, -np.inf, samples)
+    ordered = np.append(lowered[np.lexsort((lowered, of))], np.nan)
+    nans = np.bincount(of, weights=odd, minlength=len(counts))
+    starts = np.cumsum(counts) - counts
+    rank = quantile * np.maximum(counts - 1, 0)
+    lower = np.floor(rank)
+    upper = np.minimum(np.maximum(counts - 1, 0), lower + 1)
+    weight = rank - lower
+    low = np.where(lower < nans, np.nan, ordered[(starts + lower).astype(np.int64)])
+    high = np.where(upper < nans, np.nan, ordered[(starts + upper).astype(np.int64)])
+    return low * (1 - weight) + high * weight
 
 
 def _ranked(body: Columns, groups: Groups, parameter: Floats, top: bool) -> Columns:
@@ -155,6 +169,8 @@ def _count_values(body: Columns, labels: tuple[str, ...], without: bool, label: 
     elif without and label not in labels:
         labels = (*labels, label)
     groups = body.frame.grouped(labels, without)
+    if int(np.count_nonzero(mask)) > COUNTED:
+        raise PromQLError(f"count_values of more than {COUNTED:,} samples")
     cells = [(t, s) for t, s in zip(*(axis.tolist() for axis in np.nonzero(mask)), strict=True)]
     # `without (x) ("x", ...)` removes the very label that was set
     keys: list[Metric] = [
