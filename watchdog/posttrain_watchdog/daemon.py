@@ -25,10 +25,14 @@ from posttrain_watchdog.alerting.alertmanager import Alertmanager
 from posttrain_watchdog.alerting.rules import RuleError, RuleSet
 from posttrain_watchdog.config import AlertmanagerConfig, Config, ConfigError
 from posttrain_watchdog.feed import Intake, matching
-from posttrain_watchdog.model import Metric
+from posttrain_watchdog.model import Event, Metric, Row
 from posttrain_watchdog.notify import heartbeat_seconds, notify
 from posttrain_watchdog.pipeline import Pipeline, Tick
 from posttrain_watchdog.shipped import rule_files
+from posttrain_watchdog.sources.engines import scrape
+from posttrain_watchdog.sources.engines.metrics import MetricsReader
+from posttrain_watchdog.sources.host.kernel_log import KernelLog
+from posttrain_watchdog.sources.host.memory import read as read_memory
 from posttrain_watchdog.sources.host.nvml import NvmlPoller
 from posttrain_watchdog.status import Status
 from posttrain_watchdog.web.app import LOOPBACK_HOSTS, create_app
@@ -55,6 +59,11 @@ class Daemon:
         for run in config.runs:
             self.pipeline.run(run)
         self._nvml = NvmlPoller() if config.nvml.enabled else None
+        self._kernel = KernelLog() if config.host.kernel_log else None
+        self._kernel_note = ""
+        self._scrapers = [
+            Scraper(run.name, engine.url, engine.name, engine.timeout) for run in config.runs for engine in run.engines
+        ]
         self._alertmanagers = [_alertmanager(each, config) for each in config.alerting.alertmanagers]
         self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
         self._server: uvicorn.Server | None = None
@@ -118,6 +127,35 @@ class Daemon:
             listener(tick)
         return tick
 
+    def look_at_host(self) -> None:
+        """The kernel's log and this machine's memory; every run on it is concerned."""
+        now = self._now()
+        items: list[Row | Event] = list(self._kernel.poll()) if self._kernel is not None else []
+        problem = self._kernel.problem if self._kernel is not None else None
+        if problem and problem != self._kernel_note:
+            log.warning("%s", problem)
+        self._kernel_note = problem or ""
+        memory = read_memory(now)
+        if memory is not None:
+            self.pipeline.own.add(memory)
+            items.append(memory)
+        for run in self.pipeline.runs.values():
+            for item in items:
+                run.hear(item, now)
+
+    async def scrape_engines(self) -> None:
+        """Fetches the metrics of every configured engine."""
+        now = self._now()
+        for scraper, (row, reason) in zip(
+            self._scrapers, await asyncio.gather(*(each.scrape(now) for each in self._scrapers)), strict=True
+        ):
+            self._set("source_up", float(row is not None), path=scraper.url, kind="engine metrics")
+            if row is not None:
+                self.pipeline.runs[scraper.run].take(row, now)
+            elif reason != scraper.said:
+                log.warning("engine metrics %s: %s", scraper.url, reason)
+            scraper.said = reason
+
     def finish(self) -> Tick:
         """Concludes from what is there: the files will not grow any more."""
         now = self._now()
@@ -155,11 +193,16 @@ class Daemon:
         for run in self.pipeline.runs.values():
             for event in poll.events:
                 run.take(event, self._now())
+            for row in poll.rows:
+                run.hear(row, self._now())
 
     # coroutines, because APScheduler gives plain functions to threads, and the jobs must not overlap
 
     async def _poll(self) -> None:
         self.poll()
+
+    async def _look_at_host(self) -> None:
+        self.look_at_host()
 
     async def _tick(self) -> None:
         self.tick()
@@ -179,6 +222,10 @@ class Daemon:
             jobs.append((self.deliver, min(5.0, config.evaluation_interval)))
         if self._nvml is not None:
             jobs.append((self.poll_gpus, config.nvml.interval))
+        if self._scrapers:
+            shortest = min(e.interval for run in config.runs for e in run.engines)
+            jobs.append((self.scrape_engines, shortest))
+        jobs.append((self._look_at_host, config.host.interval))
         beat = heartbeat_seconds()
         if beat is not None:
             jobs.append((self._beat, beat))
@@ -243,8 +290,36 @@ class Daemon:
             intake.close()
         if self._nvml is not None:
             self._nvml.close()
+        if self._kernel is not None:
+            self._kernel.close()
+        for scraper in self._scrapers:
+            await scraper.close()
         for each in self._alertmanagers:
             await each.close()
+
+
+class Scraper:
+    """One engine's /metrics."""
+
+    def __init__(self, run: str, url: str, name: str, timeout: float) -> None:
+        """Raises ValueError for what is no address."""
+        self.run = run
+        self.url = scrape.metrics_url(url)
+        self.said = ""
+        self._timeout = timeout
+        self._reader = MetricsReader({"engine": name} if name else {})
+        self._client = scrape.open_client()
+
+    async def scrape(self, now: float) -> tuple[Row | None, str]:
+        """(the row, or None and why there is none)"""
+        answer = await scrape.fetch(self._client, self.url, self._timeout)
+        if answer.text is None:
+            return None, answer.reason
+        row = self._reader.read(answer.text, now)
+        return (row, "") if row.values else (None, "no engine's metrics are in the answer")
+
+    async def close(self) -> None:
+        await self._client.aclose()
 
 
 def _alertmanager(settings: AlertmanagerConfig, config: Config) -> Alertmanager:

@@ -6,77 +6,16 @@ through the same readers. Promises: a file that cannot be read is named with its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Protocol
 
 from posttrain_watchdog.config import RunConfig
-from posttrain_watchdog.model import Diagnosis, Event, Row, TokenBatch
+from posttrain_watchdog.model import Row, TokenBatch
 from posttrain_watchdog.sources import kinds, trainer_state
-from posttrain_watchdog.sources.detection import Follower
-from posttrain_watchdog.sources.failure_lines import FailureLines
 from posttrain_watchdog.sources.kinds import Kind, Refused
+from posttrain_watchdog.sources.readers import Item, Reader, reader_for
 from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
-from posttrain_watchdog.sources.trainers import text
-
-Item = Row | Event | TokenBatch | Diagnosis
-
-
-class Reader(Protocol):
-    """Turns blocks of complete lines into items."""
-
-    def read(self, lines: Sequence[bytes]) -> Iterable[Item]: ...
-
-    def close(self) -> Iterable[Item]: ...
-
-
-class LogReader:
-    """Any text log: a trainer's dialect, an engine's, and the lines in which things go wrong."""
-
-    def __init__(self, logging_steps: int) -> None:
-        self._trainer = Follower(logging_steps)
-        self._failures = FailureLines()
-
-    @property
-    def dialect(self) -> str:
-        return self._trainer.dialect
-
-    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
-        for raw in lines:
-            line = raw.decode("utf-8", "replace").rstrip("\r")
-            yield from self._trainer.feed(line)
-            for event in self._failures.feed(line):
-                if event.time is None:
-                    event.time = text.stamp(text.bare(line))[0]
-                yield event
-
-    def close(self) -> Iterator[Item]:
-        yield from self._trainer.close()
-
-
-class TokenReader:
-    """A token dump in lines: a batch a step."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module = module
-
-    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
-        batch: TokenBatch = self._module.read(lines)
-        if batch.sequences:
-            for _, part in batch.by_step():
-                yield part
-
-    def close(self) -> Iterable[Item]:
-        return ()
-
-
-def reader_for(kind: Kind, logging_steps: int) -> Reader:
-    """The reader of a kind that comes in lines."""
-    if kind.name == kinds.TOKENS:
-        return TokenReader(kinds.token_dialects()[kind.dialect])
-    return LogReader(logging_steps)
 
 
 class Feed:
@@ -106,7 +45,7 @@ class Feed:
             for lines in read_whole(self._path):
                 yield from reader.read(lines)
             yield from reader.close()
-            if isinstance(reader, LogReader):
+            if reader.dialect:
                 self.kind = f"{self._kind.name}: {reader.dialect}"
 
 
@@ -143,7 +82,7 @@ class Source:
         """The kind, with the dialect where there is one."""
         if self.kind is None:
             return "unknown yet"
-        dialect = self.reader.dialect if isinstance(self.reader, LogReader) else self.kind.dialect
+        dialect = self.reader.dialect if self.reader is not None else self.kind.dialect
         return f"{self.kind.name}: {dialect}" if dialect else self.kind.name
 
 

@@ -63,6 +63,13 @@ class Run:
         else:
             self._from_sources[item.cause, item.labels] = item
 
+    def hear(self, item: Row | Event, now: float) -> None:
+        """What concerns the run without being its own (host, GPUs): it is weighed, not shown as the run's."""
+        if isinstance(item, Event):
+            self._take_event(item, now)
+        else:
+            self._incidents.observe(item)
+
     def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
         """Draws the conclusions of what came since the last call; publishes them as series."""
         found = list(self._from_sources.values())

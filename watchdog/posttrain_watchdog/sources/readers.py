@@ -1,0 +1,137 @@
+"""Readers: blocks of complete lines of one file in, items out; one for each kind that comes in lines.
+
+Promises: a line that no reader knows costs little and says nothing; bytes that are no text are replaced, never a
+reason to stop. Pure but for loading the reader's module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Protocol
+
+from posttrain_watchdog.model import Diagnosis, Event, Row, TokenBatch
+from posttrain_watchdog.sources import kinds
+from posttrain_watchdog.sources.detection import GENERIC, Follower
+from posttrain_watchdog.sources.engines.follow import EngineLines
+from posttrain_watchdog.sources.engines.metrics import MetricsReader, ScrapeLog
+from posttrain_watchdog.sources.failure_lines import FailureLines
+from posttrain_watchdog.sources.host import memory_table
+from posttrain_watchdog.sources.kinds import Kind
+from posttrain_watchdog.sources.trainers import text
+
+Item = Row | Event | TokenBatch | Diagnosis
+
+
+class Reader(Protocol):
+    """Turns blocks of complete lines into items."""
+
+    def read(self, lines: Sequence[bytes]) -> Iterable[Item]: ...
+
+    def close(self) -> Iterable[Item]: ...
+
+    @property
+    def dialect(self) -> str:
+        """What the lines turned out to be, for people."""
+
+
+class LogReader:
+    """Any text log: a trainer's dialect, an engine's, a table of memory, and the lines in which things go wrong."""
+
+    def __init__(self, logging_steps: int = 1) -> None:
+        self._trainer = Follower(logging_steps)
+        self._engine = EngineLines()
+        self._failures = FailureLines()
+        self._memory: memory_table.Dialect | None = None
+
+    @property
+    def dialect(self) -> str:
+        found = [self._trainer.dialect] if self._trainer.dialect != GENERIC else []
+        if self._engine.engine:
+            found.append(self._engine.engine)
+        if self._memory is not None:
+            found.append("memory table")
+        return ", ".join(found) or GENERIC
+
+    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
+        for raw in lines:
+            line = raw.decode("utf-8", "replace").rstrip("\r")
+            if self._memory is None and memory_table.recognises(line):
+                self._memory = memory_table.Dialect()
+            if self._memory is not None:
+                yield from self._memory.feed(line)
+                continue
+            yield from self._trainer.feed(line)
+            yield from self._engine.feed(line)
+            for event in self._failures.feed(line):
+                if event.time is None:
+                    event.time = text.stamp(text.bare(line))[0]
+                yield event
+
+    def close(self) -> Iterator[Item]:
+        yield from self._trainer.close()
+        yield from self._engine.close()
+
+
+class TokenReader:
+    """A token dump in lines: a batch a step."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    @property
+    def dialect(self) -> str:
+        return self._module.__name__.rpartition(".")[2]
+
+    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
+        batch: TokenBatch = self._module.read(lines)
+        if batch.sequences:
+            for _, part in batch.by_step():
+                yield part
+
+    def close(self) -> Iterable[Item]:
+        return ()
+
+
+class ScrapeReader:
+    """An engine's /metrics, scraped again and again into one file."""
+
+    dialect = ""
+
+    def __init__(self) -> None:
+        self._log = ScrapeLog()
+
+    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
+        yield from self._log.feed(lines)
+
+    def close(self) -> Iterable[Item]:
+        return ()
+
+
+class MetricsFileReader:
+    """One saved answer of /metrics."""
+
+    dialect = ""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def read(self, lines: Sequence[bytes]) -> Iterable[Item]:
+        self._lines += lines
+        return ()
+
+    def close(self) -> Iterator[Item]:
+        row = MetricsReader().read(b"\n".join(self._lines).decode("utf-8", "replace"))
+        if row.values:
+            yield row
+
+
+def reader_for(kind: Kind, logging_steps: int = 1) -> Reader:
+    """The reader of a kind that comes in lines."""
+    if kind.name == kinds.TOKENS:
+        return TokenReader(kinds.token_dialects()[kind.dialect])
+    if kind.name == kinds.SCRAPES:
+        return ScrapeReader()
+    if kind.name == kinds.METRICS:
+        return MetricsFileReader()
+    return LogReader(logging_steps)
