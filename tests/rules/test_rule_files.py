@@ -107,7 +107,14 @@ def test_every_cause_has_an_alert() -> None:
 
 def test_what_is_normal_in_healthy_runs_only_informs() -> None:
     severity = {r["alert"]: r["labels"]["severity"] for _, r in alerts()}
-    for name in ("PrecisionNoise", "PolicyLag", "GpuMemoryReserveLow", "ThroughputGap", "NvmlDown"):
+    for name in (
+        "PrecisionNoise",
+        "PolicyLag",
+        "GpuMemoryReserveLow",
+        "ThroughputGap",
+        "NvmlDown",
+        "CompletionLengthChanged",
+    ):
         assert severity[name] == "info"
 
 
