@@ -7,6 +7,7 @@ goes away is negative: no threshold is needed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,14 +46,16 @@ def best_shift(window: Window) -> Shift | None:
             continue
         before = np.abs(window.trainer[here] - window.engine[here])
         after = np.abs(window.trainer[here] - window.engine[there])
-        total = float(before.sum())
-        if total <= float(window.tolerance[here].sum()):
+        owner, n = window.sequence[here], window.batch.sequences
+        # sequences that agree as they are (before the onset, another replica) say nothing about where it goes
+        wrong = np.bincount(owner, before, n) > np.bincount(owner, window.tolerance[here], n)
+        total = float(before[wrong[owner]].sum())
+        if total <= 0.0:
             continue
-        explained = 1.0 - float(after.sum()) / total
+        explained = 1.0 - float(after[wrong[owner]].sum()) / total
         if best is not None and explained <= best.explained:
             continue
-        gain = np.bincount(window.sequence[here], before - after, window.batch.sequences)
-        p = positive_mean(gain[np.unique(window.sequence[here])])
+        p = positive_mean(np.bincount(owner, before - after, n)[wrong])
         steps = window.per_step(before - after, window.token_step[here])
         best = Shift(lag, explained, p, steps)
     return best
@@ -95,11 +98,13 @@ def best_routing(window: Window) -> Routing | None:
         if len(rows) < 2:
             continue
         t, s, there = _table(window, rows)
-        cost = _distances(t, s, there)
-        own[rows] = np.diag(cost)
-        np.fill_diagonal(cost, np.inf)
-        choice = np.argmin(cost, axis=1)
-        best[rows], partner[rows] = cost[np.arange(len(rows)), choice], rows[choice]
+        for i in _suspects(t, s, there):
+            cost = _distances(i, t, s, there)
+            own[rows[i]] = cost[i]
+            cost[i] = np.inf
+            choice = int(np.argmin(cost))
+            if math.isfinite(cost[choice]):
+                best[rows[i]], partner[rows[i]] = cost[choice], rows[choice]
     asked = partner >= 0
     total = float(own[asked].sum())
     if not asked.any() or total <= 0.0:
@@ -126,17 +131,23 @@ def _table(
     return t, s, there
 
 
-def _distances(t: NDArray[np.float32], s: NDArray[np.float32], there: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """[R, R] median |t_i - s_j| over the positions both have; infinite below four of them or half of the shorter's.
+def _suspects(t: NDArray[np.float32], s: NDArray[np.float32], there: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Rows whose two sides differ on average by a tenth at least of what tokens differ among themselves."""
+    if not there.any():
+        return np.zeros(0, np.int64)
+    spread = float(t[there].std())
+    gap = np.where(there, np.abs(t - s), 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1)
+    return np.flatnonzero(gap > 0.1 * spread)
+
+
+def _distances(i: int, t: NDArray[np.float32], s: NDArray[np.float32], there: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """[R] median |t_i - s_j| over the positions both have; infinite below four of them.
 
     The median, because a foreign row that is cut or filled up fits only as far as it goes.
     """
-    count = len(t)
-    cost = np.full((count, count), np.inf)
-    for i in range(count):
-        both = there & there[i]
-        gap = np.where(both, np.abs(t[i] - s), np.nan)
-        enough = both.sum(axis=1) >= 4
-        if enough.any():
-            cost[i, enough] = np.nanmedian(gap[enough], axis=1)
+    both = there & there[i]
+    count = both.sum(axis=1)
+    gap = np.sort(np.where(both, np.abs(t[i] - s), np.inf).astype(np.float32), axis=1)
+    middle = np.take_along_axis(gap, np.maximum((count - 1) // 2, 0)[:, None], axis=1)[:, 0]
+    cost: NDArray[np.float32] = np.where(count >= 4, middle, np.inf).astype(np.float32)
     return cost

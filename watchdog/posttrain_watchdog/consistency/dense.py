@@ -21,7 +21,7 @@ import numpy as np
 
 from posttrain_watchdog.consistency.divergence import Diverging, diverging
 from posttrain_watchdog.consistency.finding import Finding
-from posttrain_watchdog.consistency.history import Course, course
+from posttrain_watchdog.consistency.history import Course, course, growing
 from posttrain_watchdog.consistency.tempering import identity_figures
 from posttrain_watchdog.consistency.window import Window
 
@@ -70,7 +70,7 @@ def _dense(window: Window) -> Dense | None:
     tail = _tail(window)
     lag = _lag(window)
     left = window.share(window.clean)
-    grows = _growing(when)
+    grows = growing(when)
     large = k3 / (k3 + LARGE)
     p, explained = {}, {}
     if when.onset is not None:
@@ -88,15 +88,6 @@ def _dense(window: Window) -> Dense | None:
         p["precision_noise"] = 0.0
         explained["precision_noise"] = left * (1.0 - direction) * (1.0 - tail.explained) / (1.0 + k3 / NOISE)
     return Dense(when, k3, direction, tail, lag, p, explained)
-
-
-def _growing(when: Course) -> float:
-    """Posterior of "grows at least as a random walk" (exponent 1/2 or its estimate, if larger) against "level" (0)."""
-    if not math.isfinite(when.exponent_error):
-        return 0.5
-    ahead = max(0.5, when.exponent)
-    log_odds = (when.exponent**2 - (when.exponent - ahead) ** 2) / (2.0 * when.exponent_error**2)
-    return 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, log_odds if when.exponent > 0 else -abs(log_odds)))))
 
 
 def _lag(window: Window) -> float | None:

@@ -85,5 +85,6 @@ def at_baseline(window: Window, abs_mean: float) -> float:
     if when is None or when.onset is None:
         return 1.0
     before = [v for k, v in window.history.abs_mean.items() if k < when.onset]
-    own = max(3e-5, float(np.mean(before))) if before else 3e-5
+    digits = float(window.tolerance[window.clean].mean())
+    own = max(digits, float(np.mean(before))) if before else digits
     return min(1.0, own / max(abs_mean, 1e-12))

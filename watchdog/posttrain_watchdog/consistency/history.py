@@ -1,6 +1,6 @@
 """The size of d over the steps: a level before, a level now, and whether it still grows.
 
-Works on the per-step root mean squares that the monitor keeps for the whole run, so a fault is compared with the
+Works on the per-step sizes (History.level) that the monitor keeps for the whole run, so a fault is compared with the
 run's own past even where its tokens are long gone.
 """
 
@@ -32,11 +32,11 @@ class Course:
     p: float
     """that the two levels are one"""
     before: float
-    """rms of d before the onset (geometric mean); of all steps without an onset"""
+    """size of d before the onset (geometric mean); of all steps without an onset"""
     now: float
-    """rms of d since the onset (geometric mean)"""
+    """size of d since the onset (geometric mean)"""
     exponent: float
-    """of the growth of rms with the number of steps since the onset: 0 level, 1/2 a random walk, 1 a straight line"""
+    """of the growth of the size with the steps since the onset: 0 level, 1/2 a random walk, 1 a straight line"""
     exponent_error: float
     per_step: dict[int, float]
     """log-likelihood ratio of the raised level"""
@@ -48,11 +48,11 @@ def course(window: Window) -> Course | None:
 
 
 def _course(window: Window) -> Course | None:
-    rms = {k: v for k, v in window.history.rms.items() if window.history.tokens.get(k, 0) >= 8}
-    if not rms:
+    sizes = {k: v for k, v in window.history.level.items() if window.history.tokens.get(k, 0) >= 8}
+    if not sizes:
         return None
-    steps = np.array(sorted(rms))
-    level = np.log(np.maximum([rms[int(k)] for k in steps], FLOOR))
+    steps = np.array(sorted(sizes))
+    level = np.log(np.maximum([sizes[int(k)] for k in steps], FLOOR))
     n = len(steps)
     if n < 2:
         return Course(None, 1.0, math.exp(level[0]), math.exp(level[0]), 0.0, math.inf, {int(steps[0]): 0.0})
@@ -98,7 +98,7 @@ def _first_raised(level: NDArray[np.float64], cut: int, low: float, high: float)
 
 
 def _exponent(since: NDArray[np.float64]) -> tuple[float, float]:
-    """(slope of log rms on log of steps since the onset, its standard error; infinite below four steps)."""
+    """(slope of log size on log of steps since the onset, its standard error; infinite below four steps)."""
     n = len(since)
     if n < 4:
         return 0.0, math.inf
@@ -109,3 +109,12 @@ def _exponent(since: NDArray[np.float64]) -> tuple[float, float]:
     residual = since - since.mean() - slope * x
     spread = max(0.05, math.sqrt(float(residual @ residual) / (n - 2)))
     return slope, spread / math.sqrt(sxx)
+
+
+def growing(when: Course) -> float:
+    """Posterior of "grows at least as a random walk" (exponent 1/2 or its estimate, if larger) against "level" (0)."""
+    if not math.isfinite(when.exponent_error):
+        return 0.5
+    ahead = max(0.5, when.exponent)
+    log_odds = (when.exponent**2 - (when.exponent - ahead) ** 2) / (2.0 * when.exponent_error**2)
+    return 1.0 / (1.0 + math.exp(-max(-700.0, min(700.0, log_odds if when.exponent > 0 else -abs(log_odds)))))

@@ -101,6 +101,7 @@ class Monitor:
         window = Window(sample)
         d, history = window.d, self._history
         history.rms[step] = math.sqrt(float((d**2).mean())) if len(d) else 0.0
+        history.level[step] = float(np.sqrt(np.abs(d)).mean()) ** 2 if len(d) else 0.0
         history.abs_mean[step] = float(np.abs(d).mean()) if len(d) else 0.0
         history.drift[step] = float(d.sum())
         history.tokens[step] = len(d)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posttrain_watchdog.consistency.chance import clustered_mean, clustered_slope, two_sided
-from posttrain_watchdog.consistency.history import Course, course
+from posttrain_watchdog.consistency.history import Course, course, growing
 from posttrain_watchdog.consistency.window import Window
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _constancy(window: Window, slope: float) -> float:
     """Smallest over largest slope of three equal parts of the time since the onset: a setting is constant.
 
     0 where the sign changes. Taken over the whole history, so that drifting weights do not look constant within a
-    short window.
+    short window. Where there was another slope before the onset, what is growing since is no setting either.
     """
     xx, xd = window.history.fit_xx, window.history.fit_xd
     first = first_affected(window)
@@ -142,7 +142,13 @@ def _constancy(window: Window, slope: float) -> float:
         total = sum(xx[int(k)] for k in part)
         slopes.append(sum(xd[int(k)] for k in part) / total)
     low, high = min(slopes, key=abs), max(slopes, key=abs)
-    return max(0.0, low / high) if high != 0.0 else 0.0
+    constant = max(0.0, low / high) if high != 0.0 else 0.0
+    earlier = [k for k in xx if k < first and xx[k] > 0.0]
+    when: Course | None = course(window)
+    if earlier and when is not None:
+        before = sum(xd[k] for k in earlier) / sum(xx[k] for k in earlier)
+        constant *= 1.0 - growing(when) * (1.0 - max(0.0, min(1.0, before / slope)))
+    return constant
 
 
 def _odds(logprob: Floats) -> Floats:

@@ -32,6 +32,8 @@ class History:
 
     rms: dict[int, float] = field(default_factory=dict)
     """step -> root mean square of d over scored tokens"""
+    level: dict[int, float] = field(default_factory=dict)
+    """step -> (mean of sqrt|d|)^2: the size of the bulk, which a few far-off tokens do not make"""
     abs_mean: dict[int, float] = field(default_factory=dict)
     drift: dict[int, float] = field(default_factory=dict)
     """step -> sum of d"""
@@ -42,7 +44,7 @@ class History:
     steps_seen: int = 0
 
     def forget(self, step: int) -> None:
-        for sums in (self.rms, self.abs_mean, self.drift, self.fit_xd, self.fit_xx):
+        for sums in (self.rms, self.level, self.abs_mean, self.drift, self.fit_xd, self.fit_xx):
             sums.pop(step, None)
         self.tokens.pop(step, None)
 

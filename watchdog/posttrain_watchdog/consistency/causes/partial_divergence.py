@@ -20,7 +20,7 @@ CHECKS = (
     "what the diverging ones share (named in the evidence): that replica's weights, that prompt, that kernel path",
     "version and flags of the engine, replica by replica",
 )
-_SHUFFLES = 99
+_SHUFFLES = 24
 
 
 def judge(window: Window) -> Finding | None:
@@ -42,23 +42,26 @@ def judge(window: Window) -> Finding | None:
     best = int(np.argmax(scores))
     if scores[best] <= 0.0:
         return None
+    hit = np.zeros(window.batch.sequences, np.bool_)
+    hit[rows[upper]] = True
+    share = float(upper.mean())
+    level = split.level[live]
+    others = at_baseline(window, float(np.exp(level[~upper]).mean()))
+    explained = scores[best] * split.sequences_apart * others * window.share(window.clean & hit[window.sequence])
+    if explained < 0.05:
+        return None
     random = np.random.default_rng(0)
     chance = np.array(
         [max(purity(each.code[random.permutation(rows)], upper) for each in tried) for _ in range(_SHUFFLES)]
     )
     # beyond the resolution of the shuffles the tail is taken as normal
     z = (scores[best] - chance.mean()) / (chance.std(ddof=1) + 1e-6)
-    hit = np.zeros(window.batch.sequences, np.bool_)
-    hit[rows[upper]] = True
-    share = float(upper.mean())
     name, value = tried[best].name, _commonest(tried[best].code[hit], tried[best].values)
-    level = split.level[live]
     apart = float(np.exp(level[upper].mean() - level[~upper].mean()))
-    others = at_baseline(window, float(np.exp(level[~upper]).mean()))
     return Finding(
         "partial_divergence",
         normal_tail(float(z)),
-        scores[best] * split.sequences_apart * others * window.share(window.clean & hit[window.sequence]),
+        explained,
         f"{int(hit.sum())} of {len(rows)} sequences differ {apart:.0f} times as much as the others, and "
         f"{name} tells which (mostly {value})",
         {
