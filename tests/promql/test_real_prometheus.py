@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from promql import expressions as draw
-from promql.real_prometheus import Prometheus, installed, serving
+from promql.real_prometheus import Prometheus, Series, installed, serving
 
+from posttrain_watchdog.model import Metric
 from posttrain_watchdog.promql import Engine, Matrix, PromQLError, Scalar, Value, Vector
 from posttrain_watchdog.series.store import Store, StoreSettings
 
@@ -106,3 +108,41 @@ def test_a_range_query_gives_what_prometheus_gives(both: Both, expression: str, 
     assume(theirs is not None or "-(" not in expression)
     assert theirs is not None, ours
     compare(ours, theirs)
+
+
+FORMS = Path(__file__).resolve().parent.parent / "data" / "promql" / "forms.promql"
+# what the parser takes from Prometheus 3 already, and what it does not take at all
+NEWER = {
+    "g offset 5", "rate(g[5])", "rate(g[300])", 'g{"a"="x"}', '{"g"}', '{"g",a="x"}', "g{'a'='x'}", "5m",
+    "double_exponential_smoothing(g[5m],0.5,0.5)",
+}  # fmt: skip
+REFUSED = {r'g{a=~"\\Qx\\E"}'}
+
+
+def named_like_keywords(time: float) -> list[Series]:
+    """Series whose names and labels the grammar also uses."""
+    names = """sum by on bool offset start end inf nan group_left without rate time a:b _x max count quantile ignoring
+    job:rule:rate5m""".split()  # noqa: SIM905
+    labels = {"a": "x", "on": "1", "by": "2", "sum": "3"}
+    return [(Metric(name, labels), [time - 5.0], [float(i)]) for i, name in enumerate(names)]
+
+
+def test_every_form_of_the_language_means_the_same_or_is_refused_by_both(tmp_path: Path) -> None:
+    time = draw.START + 600.0
+    samples = draw.series(1) + named_like_keywords(time)
+    store = Store(StoreSettings(retention=1e9))
+    store.load(samples)
+    engine = Engine(store)
+    forms = FORMS.read_text().splitlines()
+    assert set(forms) >= NEWER | REFUSED
+    with serving(tmp_path, samples) as prometheus:
+        for form in forms:
+            theirs = prometheus.instant(form, time)
+            try:
+                ours = engine.instant(form, time)
+            except PromQLError as error:
+                assert theirs is None or form in REFUSED, (form, error)
+                continue
+            assert (theirs is None) == (form in NEWER), form
+            if theirs is not None:
+                compare(ours, theirs)

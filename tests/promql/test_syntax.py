@@ -10,7 +10,8 @@ from promql.expressions import expressions
 from posttrain_watchdog.promql.engine import Engine
 from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.promql.grammar import Grammar
-from posttrain_watchdog.promql.nodes import AGGREGATIONS, FUNCTIONS, Call, RangeSelector, kind
+from posttrain_watchdog.promql.inspect import selectors
+from posttrain_watchdog.promql.nodes import AGGREGATIONS, FUNCTIONS, Call, RangeSelector, Text, kind
 from posttrain_watchdog.promql.syntax import MAX_LENGTH, MAX_NESTING, MAX_OPERATORS, parse
 from posttrain_watchdog.promql.tokens import tokenize
 from posttrain_watchdog.series.store import Store
@@ -97,6 +98,22 @@ def test_a_range_below_a_second_is_kept() -> None:
     assert isinstance(tree, Call)
     assert isinstance(tree.args[0], RangeSelector)
     assert tree.args[0].range == 500
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        (r"`\d+\.\d+`", r"\d+\.\d+"),
+        ('`"quoted"`', '"quoted"'),
+        ("`a\nb`", "a\nb"),
+        ("`holt_winters(`", "holt_winters("),
+        (r'"\\d+"', r"\d+"),
+        (r"'\x41\u00e9\101\''", "AéA'"),
+    ],
+)
+def test_a_string_means_what_go_means_by_it(literal: str, value: str) -> None:
+    assert parse(literal) == Text(value)
+    assert [m.value for _, matchers in selectors(f"x{{a={literal}}}") for m in matchers] == [value]
 
 
 def test_holt_winters_is_the_old_name_of_double_exponential_smoothing() -> None:

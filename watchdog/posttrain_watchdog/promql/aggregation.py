@@ -6,6 +6,7 @@ Promises: groups depend on labels alone and are kept with the frame; NaN samples
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from posttrain_watchdog.promql.frame import Frame, Groups, number, with_labels
 
 SIMPLE = frozenset({"sum", "avg", "count", "min", "max", "group", "stddev", "stdvar"})
 INT64 = 2.0**63
+LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 COUNTED = 200_000
 """samples whose values become labels"""
 
@@ -27,6 +29,8 @@ def aggregate(
     if operator == "count_values":
         if not isinstance(parameter, str):
             raise PromQLError("count_values expects a label name")
+        if not LABEL_NAME.fullmatch(parameter):
+            raise PromQLError(f"invalid label name {parameter!r} in count_values")
         return _count_values(body, labels, without, parameter)
     if operator in ("topk", "bottomk") and not isinstance(parameter, str) and parameter is not None:
         odd = parameter[~((parameter > -INT64) & (parameter < INT64))]

@@ -83,14 +83,12 @@ class Engine:
         """For Query: a new query has a new budget."""
         self._evaluator.budget.cells = WORK
 
-    def read(self, node: nodes.RangeSelector, grid: Grid) -> Samples:
-        """For Query: the samples of a bare range selector at one time."""
-        selecting = self._evaluator.selecting
-        end = int(grid.moments(node.selector.when)[0])
-        first = end - node.range + (0 if selecting.side == "left" else 1)
-        if selecting.size(node.selector, first, end) > POINTS:
+    def read(self, node: nodes.RangeSelector | nodes.Subquery, grid: Grid) -> Samples:
+        """For Query: the samples of a bare range at one time."""
+        samples = self._evaluator.window(node, grid)
+        if samples.values.size > POINTS:
             raise PromQLError(f"result has more than {POINTS:,} samples: ask for fewer series or a shorter range")
-        return selecting.samples(node.selector, first, end)
+        return samples
 
 
 class Query:
@@ -108,7 +106,7 @@ class Query:
         self.engine.begin()
         grid = instant(round(time * 1000))
         when = grid.start / 1000.0
-        if isinstance(self.tree, nodes.RangeSelector):
+        if isinstance(self.tree, (nodes.RangeSelector, nodes.Subquery)):
             return _samples_matrix(self.engine.read(self.tree, grid))
         result = self.engine.evaluate(self.tree, grid)
         if isinstance(result, str):

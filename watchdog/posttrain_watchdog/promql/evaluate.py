@@ -244,6 +244,13 @@ class Evaluator:
             return result
         return result.unnamed()
 
+    def window(self, body: nodes.RangeSelector | nodes.Subquery, grid: Grid) -> Samples:
+        """The samples of a range at the first step of the grid."""
+        with np.errstate(all="ignore"):
+            when = body.selector.when if isinstance(body, nodes.RangeSelector) else body.when
+            ends = grid.moments(when)
+            return self._cutter(body, ends - body.range, ends, grid)[1](0)
+
     def _cutter(
         self, body: nodes.RangeSelector | nodes.Subquery, starts: Ints, ends: Ints, grid: Grid
     ) -> tuple[Frame, Callable[[int], Samples]]:

@@ -82,10 +82,20 @@ def _guard(text: str, tokens: list[Token]) -> None:
 
 
 def _modernised(text: str, tokens: list[Token]) -> str:
-    """Old function names under the names that the parser knows."""
-    for i in range(len(tokens) - 2, -1, -1):
+    """As the parser understands it: old function names under their new ones; raw strings in double quotes, because
+    the parser looks for escapes in those of label matchers."""
+    for i in range(len(tokens) - 1, -1, -1):
         token = tokens[i]
-        new = RENAMED.get(token.text) if token.kind == "name" else None
-        if new is not None and tokens[i + 1].text == "(":
+        new = None
+        if token.kind == "name" and i + 1 < len(tokens) and tokens[i + 1].text == "(":
+            new = RENAMED.get(token.text)
+        elif token.kind == "string" and token.text[0] == "`":
+            new = _quoted(token.text[1:-1])
+        if new is not None:
             text = text[: token.start] + new + text[token.end :]
     return text
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'
