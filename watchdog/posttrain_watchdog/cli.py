@@ -127,6 +127,108 @@ def run(
         raise _refuse(str(error)) from None
 
 
+@app.command()
+def diagnose(
+    dumps: Paths,
+    form: Format = "text",
+) -> None:
+    """The token statistics and the named cause alone."""
+    from posttrain_watchdog import diagnose as tokens
+
+    if form not in ("text", "json"):
+        raise _refuse(f"--format: expected text or json, got {form!r}")
+    try:
+        found = tokens.diagnose(dumps)
+    except tokens.NoTokens as error:
+        raise _refuse(str(error)) from None
+    if form == "json":
+        _print_json(found.as_dict())
+    else:
+        print(found.text(), end="")
+
+
+@app.command()
+def verify(
+    paths: Annotated[list[Path] | None, typer.Argument(help="logs, dumps and configurations of the run")] = None,
+    live: Annotated[str | None, typer.Option(help="URL of a running daemon instead of files")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, json, junit or html")] = "text",
+) -> None:
+    """The go-live checklist: value, limit, sample size; exit 0 only if every line passes."""
+    from posttrain_watchdog.checklist import Unreachable, from_daemon, from_files
+    from posttrain_watchdog.preflight import verify_render as render
+    from posttrain_watchdog.preflight.verify import exit_code
+    from posttrain_watchdog.preflight.verify import verify as judge
+
+    shapes = {"text": render.as_text, "json": render.as_json, "junit": render.as_junit, "html": render.as_html}
+    if form not in shapes:
+        raise _refuse(f"--format: expected one of {', '.join(shapes)}, got {form!r}")
+    if bool(paths) == bool(live):
+        raise _refuse("expected either files or --live URL")
+    missing = [str(path) for path in paths or [] if not path.exists()]
+    if missing:
+        raise _refuse(f"no such file or folder: {', '.join(missing)}")
+    try:
+        measured = from_daemon(live) if live else from_files(paths or [])
+    except (Unreachable, ValueError) as error:
+        raise _refuse(str(error)) from None
+    lines = judge(measured)
+    print(shapes[form](lines))
+    raise typer.Exit(exit_code(lines))
+
+
+@app.command()
+def check(
+    files: Paths,
+    form: Annotated[str, typer.Option("--format", help="text, json or sarif")] = "text",
+) -> None:
+    """Preflight of trainer configurations, engine command lines, rule files and the daemon's own configuration."""
+    from posttrain_watchdog.preflight import render
+    from posttrain_watchdog.preflight_files import check_files
+
+    missing = [str(path) for path in files if not path.exists()]
+    if missing:
+        raise _refuse(f"no such file or folder: {', '.join(missing)}")
+    findings = check_files(files)
+    if form == "sarif":
+        print(render.as_sarif(findings, __version__))
+    elif form == "json":
+        print(render.as_json(findings))
+    elif form == "text":
+        print(render.as_text(findings))
+    else:
+        raise _refuse(f"--format: expected text, json or sarif, got {form!r}")
+    if any(finding.severity == "critical" for finding in findings):
+        raise typer.Exit(1)
+
+
+rules_app = typer.Typer(no_args_is_help=True, help="Rule files: check them, test them.")
+app.add_typer(rules_app, name="rules")
+
+
+@rules_app.command("test")
+def rules_test(files: Paths) -> None:
+    """Runs rule unit tests in promtool's format, without Prometheus."""
+    from posttrain_watchdog.alerting.unit_tests import run as run_tests
+
+    report = run_tests(files)
+    print(report.text(), end="")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@rules_app.command("check")
+def rules_check(files: Paths) -> None:
+    """Everything promtool check rules says, and metrics and labels that nothing here exposes."""
+    from posttrain_watchdog.alerting.check import check as check_rules
+
+    findings, count = check_rules(files)
+    for finding in findings:
+        print(finding)
+    print(f"{count} rules in {len(files)} files, {len(findings)} findings")
+    if any(finding.severity == "error" for finding in findings):
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Entry point of the command `posttrain-watchdog`."""
     app()

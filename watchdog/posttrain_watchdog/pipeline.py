@@ -6,7 +6,7 @@ counted. Never opens a file or a socket: sources hand their items in, and transi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 Item = Row | Event | TokenBatch | Diagnosis
 """What a source gives; a Diagnosis where the source itself can tell (an engine's own numbers)."""
 
+Observer = Callable[[Row | Event], None]
+"""Is told of every row and event of a run, recomputed ones included (the go-live checklist pools them)."""
+
 SPOKEN = 0.5
 """Confidence from which a cause is said aloud (DESIGN section 6)."""
 
@@ -45,6 +48,7 @@ class Run:
         self.step: int | None = None
         self.finished = False
         self.diagnoses: list[Diagnosis] = []
+        self.observers: list[Observer] = []
         self._config = config
         self._incidents = IncidentMonitor()
         self._tokens: TokenMonitor | None = None
@@ -68,7 +72,7 @@ class Run:
         if isinstance(item, Event):
             self._take_event(item, now)
         else:
-            self._incidents.observe(item)
+            self._weigh(item)
 
     def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
         """Draws the conclusions of what came since the last call; publishes them as series."""
@@ -78,7 +82,7 @@ class Run:
                 self._tokens.flush()
             for row in self._tokens.rows():
                 self.live.add(row)
-                self._incidents.observe(row)
+                self._weigh(row)
             found += self._tokens.diagnoses()
         named = {d.cause for d in found if d.confidence >= SPOKEN}
         found += self._incidents.tick(now, named)
@@ -90,7 +94,7 @@ class Run:
 
     def _take_row(self, row: Row, now: float) -> None:
         self.live.add(row)
-        self._incidents.observe(row)
+        self._weigh(row)
         if row.step is not None:
             self._step_seen(row.step, now if row.time is None else row.time)
 
@@ -104,7 +108,12 @@ class Run:
         labels = {"kind": event.kind}
         self.live.increment(Metric("posttrain_events_total", labels))
         self.live.set(Metric("posttrain_event_timestamp_seconds", labels), event.time)
-        self._incidents.observe(event)
+        self._weigh(event)
+
+    def _weigh(self, item: Row | Event) -> None:
+        self._incidents.observe(item)
+        for observer in self.observers:
+            observer(item)
 
     def _take_tokens(self, batch: TokenBatch, now: float) -> None:
         if self._tokens is None:

@@ -16,7 +16,7 @@ from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
 from posttrain_watchdog.feed import Feed, open_feeds
 from posttrain_watchdog.model import Alert, Diagnosis, Row
-from posttrain_watchdog.pipeline import SPOKEN, Item, Pipeline, Run
+from posttrain_watchdog.pipeline import SPOKEN, Item, Observer, Pipeline, Run
 from posttrain_watchdog.timeline import StepClock, step_of, timed
 
 SEVERITIES = ("info", "warning", "critical")
@@ -118,7 +118,14 @@ class Result:
         return next((s for s in reversed(SEVERITIES) if s in fired), None)
 
 
-def replay(paths: Iterable[Path], config: Config, rules: RuleSet, *, progress: Progress | None = None) -> Result:
+def replay(
+    paths: Iterable[Path],
+    config: Config,
+    rules: RuleSet,
+    *,
+    progress: Progress | None = None,
+    observer: Observer | None = None,
+) -> Result:
     """Replays every run under `paths`. Raises NothingUsable if no file of them can be read."""
     unread: list[tuple[str, str]] = []
     records: list[RunRecord] = []
@@ -128,8 +135,12 @@ def replay(paths: Iterable[Path], config: Config, rules: RuleSet, *, progress: P
         unread += refused
         if feeds:
             replayed = _Replayed(settings, config, rules, feeds, progress)
-            records.append(replayed.drive())
+            if observer is not None:
+                replayed.run.observers.append(observer)
+            record = replayed.drive()
             unread += replayed.unread
+            if record.sources:
+                records.append(record)
     if not records:
         raise NothingUsable("\n".join(f"{path}: {reason}" for path, reason in unread) or "no file was given")
     return Result(records, unread)
@@ -159,7 +170,7 @@ class _Replayed:
         self, settings: RunConfig, config: Config, rules: RuleSet, feeds: list[Feed], progress: Progress | None
     ) -> None:
         self._pipeline = Pipeline(config, rules)
-        self._run: Run = self._pipeline.run(settings)
+        self.run: Run = self._pipeline.run(settings)
         self._feeds = feeds
         self._interval = config.evaluation_interval
         self._progress = progress
@@ -180,9 +191,9 @@ class _Replayed:
         total = sum(1 for _, items in light for i in items if isinstance(i, Row) and i.step is not None)
         self._feed(merged, max(1, total // _MOST_TICKS))
         record = self._record
-        record.metrics = self._run.live.last()
+        record.metrics = self.run.live.last()
         record.sources = [(feed.path, feed.kind) for feed in self._feeds if feed.items]
-        final = {(d.cause, d.labels): d for d in self._run.diagnoses}
+        final = {(d.cause, d.labels): d for d in self.run.diagnoses}
         record.diagnoses = sorted({**self._said, **final}.values(), key=lambda d: -d.confidence)
         return record
 
@@ -219,7 +230,7 @@ class _Replayed:
             now = max(now, at)
             if step is not None:
                 self._seen(step)
-            self._run.take(item, now)
+            self.run.take(item, now)
         self._tick(now, final=True)
 
     def _seen(self, step: int) -> None:
@@ -238,7 +249,7 @@ class _Replayed:
 
     def _tick(self, now: float, *, final: bool = False) -> None:
         tick = self._pipeline.tick(now, final=final)
-        for diagnosis in tick.diagnoses.get(self._run.name, ()):
+        for diagnosis in tick.diagnoses.get(self.run.name, ()):
             if diagnosis.confidence >= SPOKEN:
                 self._said[diagnosis.cause, diagnosis.labels] = diagnosis
         for transition in tick.transitions:

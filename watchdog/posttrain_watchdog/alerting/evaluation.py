@@ -63,8 +63,13 @@ class Evaluator:
         interval: float = 0.0,
         external_labels: Mapping[str, str] | None = None,
         external_url: str = "",
+        vanishing_resolves: bool = False,
     ) -> None:
-        """`interval` is how often groups without one of their own are evaluated; 0 means at every call."""
+        """`interval` is how often groups without one of their own are evaluated; 0 means at every call.
+
+        With `vanishing_resolves` a series that vanishes is a recovery, as Prometheus has it: for rule unit tests.
+        """
+        self._vanishing_resolves = vanishing_resolves
         self._engine = engine
         self._store = store
         self._interval = interval
@@ -161,7 +166,7 @@ class Evaluator:
             standing.active.clear()
             raise ValueError(f"exceeded limit of {group.limit} with {len(instances)} alerts")
         evidence = _Evidence(standing, now)
-        around = Surroundings(evidence.vanished, evidence.recovered, run_finished)
+        around = Surroundings(evidence.vanished, evidence.recovered, run_finished or self._vanishing_resolves)
         changes = advance(standing.active, rule, instances.values(), now, around)
         for change in changes:
             change.alert.rule = f"{group.name}/{rule.name}"

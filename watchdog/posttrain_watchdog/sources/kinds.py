@@ -29,6 +29,10 @@ _MAGIC = {
     b"\x89PNG": "picture",
     b"SQLite format 3": "database",
 }
+_NEVER_TEXT = tuple(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
+"""Bytes that no text has, whatever its encoding."""
+_BINARY_SHARE = 20
+"""A log may have stray ones (a crash leaves NULs); from one in twenty bytes on it is no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def classify(path: Path) -> Kind:
     magic = next((what for sign, what in _MAGIC.items() if head.startswith(sign)), None)
     if magic is not None:
         raise Refused(f"is a {magic} file of no known kind")
-    if head.count(b"\0") > len(head) // 8:
+    if sum(head.count(bytes([sign])) for sign in _NEVER_TEXT) > len(head) // _BINARY_SHARE:
         raise Refused("is binary, expected a log, a dump or metrics")
     return _text_kind(head)
 
