@@ -51,6 +51,12 @@ def test_windows_are_closed_on_the_left_by_default_and_half_open_as_in_3(store: 
     assert len(new.instant("kl", 1600)) == 0  # type: ignore[arg-type]
 
 
+def test_subqueries_follow_the_same_setting(store: Store) -> None:
+    old, new = Engine(store), Engine(store, EngineSettings(windows="3.x"))
+    assert values(old.instant("count_over_time(kl[30s:15s])", 1290)) == [('{engine="a"}', 3.0)]
+    assert values(new.instant("count_over_time(kl[30s:15s])", 1290)) == [('{engine="a"}', 2.0)]
+
+
 def test_a_prepared_query_sees_series_that_come_later(store: Store) -> None:
     query = Engine(store).prepare("count(ratio_mean)")
     assert values(query.instant(1300)) == [("", 2.0)]

@@ -8,7 +8,7 @@ from posttrain_watchdog.model import Metric
 from posttrain_watchdog.promql import Engine, PromQLError
 from posttrain_watchdog.promql.frame import Frame
 from posttrain_watchdog.promql.selecting import Selecting
-from posttrain_watchdog.promql.syntax import MAX_NESTING, MAX_OPERATORS
+from posttrain_watchdog.promql.syntax import MAX_NESTING, MAX_OPERATORS, parse
 from posttrain_watchdog.series.store import Store
 
 
@@ -101,3 +101,18 @@ def test_what_depends_on_values_is_not_kept_with_the_series(engine: Engine) -> N
         frames.append(frame)
     assert all(frame is frames[0] for frame in frames)
     assert len(frames[0]._memo) < 10
+
+
+def test_selectors_of_the_same_series_share_what_is_derived_from_their_labels(engine: Engine) -> None:
+    selecting = engine._evaluator.selecting
+    frames = {id(selecting.resolve(parse(text)).frame) for text in ("m", 'm{i!="x"}', 'm{i=~".+"}')}  # type: ignore[arg-type]
+    assert len(frames) == 1
+
+
+def test_ever_new_selectors_do_not_pile_up(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posttrain_watchdog.promql.selecting.COLUMNS", 1_000)
+    selecting = engine._evaluator.selecting
+    for i in range(50):
+        assert len(engine.instant(f'm{{i!="{i}"}}', 1000 + i)) == 99  # type: ignore[arg-type]
+    assert len(selecting._selected) <= 11
+    assert len(selecting._frames) <= 12

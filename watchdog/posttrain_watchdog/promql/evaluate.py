@@ -48,12 +48,15 @@ class Evaluator:
     """results that other expressions at the same grid may use; the owner empties it when the store changes"""
     budget: Budget = field(default_factory=Budget)
     """of the query in hand"""
+    frames: set[Frame] = field(default_factory=set)
+    """the frames of what is shared"""
     room: int = SHARED_CELLS
     """cells that `shared` may still take up"""
 
     def forget(self) -> None:
         """Let go of what was shared."""
         self.shared.clear()
+        self.frames.clear()
         self.room = SHARED_CELLS
 
     def evaluate(self, node: nodes.Node, grid: Grid) -> Result:
@@ -108,6 +111,10 @@ class Evaluator:
         if found is None:
             found = make()
             self.room -= found.values.size
+            if found.frame not in self.frames:
+                # what is derived from labels weighs more than the numbers
+                self.room -= 16 * len(found.frame)
+                self.frames.add(found.frame)
             if self.room >= 0:
                 self.shared[key] = found
         return found

@@ -41,7 +41,7 @@ class Frame:
     it with a lasting frame is not kept with the latter.
     """
 
-    __slots__ = ("_memo", "metrics", "passing")
+    __slots__ = ("__weakref__", "_memo", "metrics", "passing")
 
     def __init__(self, metrics: Sequence[Metric], passing: bool = False) -> None:
         self.metrics = tuple(metrics)

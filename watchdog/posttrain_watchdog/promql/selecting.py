@@ -6,7 +6,9 @@ does not concern it. Staleness and lookback as Prometheus has them. Never evalua
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from posttrain_watchdog.series.store import ABSENT_BITS, STALE_BITS, Store
 
 Ints = NDArray[np.int64]
 SELECTIONS = 4096
+COLUMNS = 500_000
+"""selectors, and series over all of them, that are kept resolved"""
 CELLS = 4_000_000
 """how many cells a range selection works on at once"""
 ANSWER = 20_000_000
@@ -60,7 +64,9 @@ class Selecting:
         self.lookback = lookback
         self.side = "left" if closed_left else "right"
         """which way np.searchsorted finds the first tick of a window"""
-        self._selected: dict[object, Selected] = {}
+        self._selected: OrderedDict[object, Selected] = OrderedDict()
+        self._columns = 0
+        self._frames: WeakValueDictionary[bytes, Frame] = WeakValueDictionary()
 
     def resolve(self, selector: Selector) -> Selected:
         """The series that satisfy the selector now."""
@@ -69,20 +75,32 @@ class Selecting:
         # other names' comings and goings are none of this selector's business
         changed = self.store.index.changed(fixed_name(selector))
         if kept is not None and kept.changed == changed:
+            self._selected.move_to_end(key)
             return kept
         found = [self.store.select(matchers) for matchers in key]
         slots = found[0] if len(found) == 1 else np.unique(np.concatenate(found))
-        metrics = tuple(self.store.metrics(slots))
-        if kept is not None and kept.frame.metrics == metrics:
-            frame = kept.frame
-        else:
-            frame = Frame(metrics)
+        frame = self._frame(slots)
         neighbours = len(slots) > 0 and int(slots[-1]) - int(slots[0]) + 1 == len(slots)
         chosen = slice(int(slots[0]), int(slots[-1]) + 1) if neighbours else slots
-        if len(self._selected) >= SELECTIONS:
-            self._selected.pop(next(iter(self._selected)))
-        selected = self._selected[key] = Selected(chosen, frame, changed)
+        selected = Selected(chosen, frame, changed)
+        self._keep(key, selected)
         return selected
+
+    def _frame(self, slots: Ints) -> Frame:
+        """One frame for all selectors that mean the same series: what is derived from it is derived once."""
+        metrics = tuple(self.store.metrics(slots))
+        key = slots.tobytes()
+        frame = self._frames.get(key)
+        if frame is None or frame.metrics != metrics:
+            frame = self._frames[key] = Frame(metrics)
+        return frame
+
+    def _keep(self, key: object, selected: Selected) -> None:
+        former = self._selected.pop(key, None)
+        self._columns += len(selected.frame) - (0 if former is None else len(former.frame))
+        self._selected[key] = selected
+        while len(self._selected) > 1 and (len(self._selected) > SELECTIONS or self._columns > COLUMNS):
+            self._columns -= len(self._selected.popitem(last=False)[1].frame)
 
     def instants(self, selector: Selector, grid: Grid, stamps: bool = False) -> tuple[Columns, Ints]:
         """The newest sample of each series within lookback of each step; with `stamps`, also its time, [T, S] or

@@ -26,9 +26,21 @@ MAX_OPERATORS = 256
 RENAMED = {"holt_winters": "double_exponential_smoothing"}
 
 
-@lru_cache(maxsize=4096)
+KEPT_LENGTH = 4096
+"""characters of an expression that is remembered with its tree"""
+
+
 def parse(text: str) -> nodes.Node:
     """The tree of an expression. Raises PromQLError."""
+    return _remembered(text) if len(text) <= KEPT_LENGTH else _parse(text)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(text: str) -> nodes.Node:
+    return _parse(text)
+
+
+def _parse(text: str) -> nodes.Node:
     if len(text) > MAX_LENGTH:
         raise PromQLError(f"expression has {len(text)} characters, more than {MAX_LENGTH}", 1, 1)
     tokens = tokenize(text)
