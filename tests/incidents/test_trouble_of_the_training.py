@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from incidents.course import drive, loud, row
 
-from posttrain_watchdog.incidents.causes.length_artefact import masked_mean
+from posttrain_watchdog.incidents.causes.length_artefact import masked_mean, truncated_mean
 from posttrain_watchdog.incidents.finding import PRIOR, STATED, STRONG, Finding
 from posttrain_watchdog.incidents.statistics import slope, student_tail, theil_sen
 from posttrain_watchdog.model import Event, Metric, Row
@@ -17,6 +17,8 @@ from posttrain_watchdog.model import Event, Metric, Row
 def test_the_expected_masked_mean_is_that_of_the_literature() -> None:
     for variance, expected in ((0.2, 0.99), (0.5, 0.89), (1, 0.73), (2, 0.53), (4, 0.33), (8, 0.15), (16, 0.04)):
         assert masked_mean(variance) == pytest.approx(expected, abs=0.011)
+    for variance, expected in ((0.5, 0.97), (1, 0.89), (2, 0.74), (4, 0.51), (8, 0.26), (16, 0.08)):
+        assert truncated_mean(variance) == pytest.approx(expected, abs=0.011)
 
 
 def test_student_tail_and_slope() -> None:
@@ -100,6 +102,10 @@ def test_a_spike_is_said_once_it_is_over_and_forgotten_later() -> None:
     assert loud(found) == {}
 
 
+_PADDED = (211, 340, 187, 402, 260, 333, 298)
+"""Longest completions of steps whose end token nobody knows: all lengths of a step are the padded one."""
+
+
 def _cut(count: int, cut: float, mean: float, longest: float) -> list[Row]:
     return [
         row(s, truncated_fraction=cut, completion_length_mean=mean, completion_length_max=longest, reward_mean=0.1)
@@ -111,6 +117,10 @@ def test_completions_hit_the_limit_or_the_end_token_is_not_known() -> None:
     assert set(loud(drive(_cut(12, 1.0, 512, 512))[1])) == {"completions_truncated"}
     assert set(loud(drive(_cut(12, 1.0, 260, 512))[1])) == {"eos_mismatch"}
     assert loud(drive(_cut(12, 0.4, 350, 512))[1]) == {}
+    padded = [
+        row(s, truncated_fraction=1, completion_length_mean=n, completion_length_max=n) for s, n in enumerate(_PADDED)
+    ]
+    assert set(loud(drive(padded)[1])) == {"eos_mismatch"}
     assert loud(drive(_cut(4, 1.0, 512, 512))[1]) == {}
 
 

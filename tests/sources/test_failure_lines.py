@@ -68,6 +68,25 @@ SAID = {
         "metrics_dropped",
         {},
     ),
+    "\x1b[34m\x1b[1mwandb\x1b[0m: \x1b[33mWARNING\x1b[0m Step must only increase in log calls. Step 5 < 10": (
+        "metrics_dropped",
+        {},
+    ),
+    "wandb: WARNING Tried to log to step 9 that is less than the current step 10. Steps must be monotonically "
+    "increasing, "
+    "so this data will be ignored.": ("metrics_dropped", {}),
+    "wandb: WARNING Fatal error while uploading data. Some run data will not be synced, but it will still be "
+    "written to "
+    "disk.": ("metrics_dropped", {}),
+    "RuntimeError: CUDA driver error: out of memory": ("cuda_oom", {}),
+    "ValueError: No available memory for the cache blocks. Try increasing gpu_memory_utilization": ("cuda_oom", {}),
+    "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (a, "
+    "1).": (
+        "nccl_timeout",
+        {"op": "store"},
+    ),
+    "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error": ("gpu_lost", {"gpu": "0000:3B:00.0"}),
+    "Failed to update parameter online: size mismatch.": ("engine_request_failed", {"reason": "weights"}),
     "(TaskRunner pid=3) ValueError: num_gen_batches=10 >= max_num_gen_batches=10. Generated too many.": (
         "sampling_exhausted",
         {"batches": "10", "limit": "10"},

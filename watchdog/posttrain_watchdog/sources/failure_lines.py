@@ -54,6 +54,7 @@ _PREFIX = re.compile(
     r"|\(raylet\)"
     r")\s*)*\s*"
 )
+_COLOUR = re.compile(r"\x1b?\[\d{0,2}(?:;\d+)*m")
 _REPEATED = re.compile(r"\[repeated (\d+)x across cluster\]")
 _FRAME = re.compile(r'\s*File "([^"]+)", line \d+, in ([\w<>.]+)')
 _EXCEPTION = re.compile(
@@ -80,6 +81,8 @@ def find(line: str) -> Event | None:
 
 def _strip(line: str) -> tuple[str, dict[str, str]]:
     """The message without its prefixes, and what the prefixes tell (actor, pid, node, rank)."""
+    if "[0m" in line:
+        line = _COLOUR.sub("", line)  # some loggers colour words in the middle of the message
     head = _PREFIX.match(line)
     if head is None:
         return line, {}

@@ -99,6 +99,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"(?:RuntimeError: )?\[\S*gloo/transport/\S+\] (?P<what>Connection (?:closed|reset) by peer.{0,60})",
         library="gloo",
     ),
+    _row(
+        "nccl_timeout",
+        "client socket has timed out|wait timeout after",
+        r"(?:torch\.distributed\.)?(?:DistNetworkError|DistStoreError|RuntimeError|TimeoutError)?:? ?"
+        r"(?:The client socket has timed out after \d+m?s while trying to connect|wait timeout after"
+        r" (?P<timeout_ms>\d+)ms)",
+        op="store",
+    ),
     # memory
     _row(
         "cuda_oom",
@@ -114,6 +122,14 @@ PATTERNS: tuple[Pattern, ...] = (
         r"(?:RuntimeError: |torch\.AcceleratorError: )?(?:CUDA error: out of memory|CUDA out of memory\. Tried to"
         r" allocate "
         r"(?P<size>[\d.]+ [KMGT]iB))",
+    ),
+    _row(
+        "cuda_oom",
+        "out of memory|ALLOC_FAILED|memory for the cache blocks|desired GPU memory",
+        r"(?:RuntimeError: |ValueError: |torch\.AcceleratorError: )?(?:CUDA (?:driver )?error: out of memory"
+        r"|Cuda failure (?:2 )?'out of memory'|CUDA error: CUBLAS_STATUS_ALLOC_FAILED"
+        r"|(?P<what>No available memory for the cache blocks|Free memory on device .{0,80}less than desired GPU"
+        r" memory))",
     ),
     _row(
         "host_oom",
@@ -187,6 +203,19 @@ PATTERNS: tuple[Pattern, ...] = (
         "engine_died",
         "EngineDeadError|Engine core proc|engine core",
         r"(?:vllm\.\S*?)?EngineDeadError: (?P<what>.{0,160})",
+    ),
+    _row(
+        "gpu_lost",
+        "device handle for|GPU is lost",
+        r"(?:pynvml\.\S+: )?(?:Unable to determine the device handle for (?:GPU|gpu) ?(?P<gpu>[0-9a-fA-F:.]+): "
+        r"(?:Unknown Error|GPU is lost)|GPU is lost)",
+    ),
+    _row(
+        "engine_request_failed",
+        "eight|update parameter",
+        r"(?:Failed to (?:update|sync|load) (?:\w+ ){0,3}(?:parameter|weight)|[Ww]eights? (?:sync|update|transfer)\w* "
+        r"(?:failed|error|timed out))",
+        reason="weights",
     ),
     _row(
         "cuda_error",
@@ -280,10 +309,13 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _row(
         "metrics_dropped",
-        "wandb:|Dropping entry|will be ignored|failed to log|Failed to log",
-        r"wandb: (?:WARNING|ERROR) .{0,80}?(?P<what>Step must only increase|Step \d+ < \d+; dropping"
+        "wandb",
+        r"(?:WARNING:|ERROR:)?wandb\S*: ?(?:WARNING |ERROR )?.{0,80}?(?P<what>Step must only increase|Step \d+ <"
+        r" \d+; dropping"
         r"|[Uu]ser provided step: \d+ is less than current step|Tried to log to step \d+ that is less than"
-        r"|(?:Fatal|Unrecoverable) error while uploading|[Dd]ropping (?:entry|.{0,20}metric)|data will not be synced"
+        r"|(?:Fatal|Unrecoverable) error while uploading|[Dd]ropping (?:entry|data|.{0,20}metric)|data will not be"
+        r" synced"
+        r"|[Rr]ate limit exceeded|[Ss]teps must be monotonically increasing"
         r"|[Nn]etwork error.{0,40}(?:drop|discard))",
     ),
     _row(

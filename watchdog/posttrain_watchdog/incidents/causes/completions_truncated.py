@@ -52,11 +52,17 @@ def judge(history: History) -> Finding | None:
 def contradicts(
     history: History, steps: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> list[tuple[float, float]]:
-    """(mean, max) lengths of those steps where completions counted as cut are clearly not of one length."""
+    """(mean, longest) of the steps whose lengths cannot be those of cut completions; empty if they can.
+
+    Cut completions have the limit's length: so the longest is the same in every step that has some, and the mean is at
+    least (share cut) x (longest).
+    """
     longest = dict(zip(*history.trainer("completion_length_max").finite(), strict=True))
     mean = dict(zip(*history.trainer("completion_length_mean").finite(), strict=True))
     cut = dict(zip(*history.trainer("truncated_fraction").finite(), strict=True))
     known = [s for s in steps if s in longest and s in mean and s in cut and longest[s] > 0]
-    # cut completions all have the limit's length, so the mean is at least (share cut) x (longest)
+    lengths = [longest[s] for s in known]
+    if len(known) >= _LEAST and len(set(lengths)) >= max(3, len(known) / 2) and min(lengths) < 0.95 * max(lengths):
+        return [(mean[s], longest[s]) for s in known]
     off = [(mean[s], longest[s]) for s in known if mean[s] < 0.9 * cut[s] * longest[s]]
     return off if len(off) > len(known) / 2 else []

@@ -1,7 +1,7 @@
 """The end token that the engine stops at is not the one the trainer knows: completions that ended count as cut.
 
 Guards: it is arithmetic, not a level: cut completions all have the limit's length, so the mean cannot lie below
-(share cut) x (longest); several steps in a row.
+(share cut) x (longest), and the longest cannot change from step to step; several steps in a row.
 """
 
 from __future__ import annotations

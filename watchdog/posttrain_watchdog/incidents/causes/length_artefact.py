@@ -16,7 +16,7 @@ from posttrain_watchdog.incidents.statistics import recent_median, slope
 
 _LOW = 0.8
 _CAP = 3.0
-_NORMAL = {"logprob_difference_abs_mean": 0.03, "mismatch_kl_k3": 2e-3, "probability_difference_mean": 0.01}
+_NORMAL = {"logprob_difference_abs_mean": 0.03, "mismatch_kl_k3": 5e-3, "probability_difference_mean": 0.01}
 
 
 def judge(history: History) -> Finding | None:
@@ -40,7 +40,7 @@ def judge(history: History) -> Finding | None:
     low, high = _k3_bounds(history)
     if math.isfinite(length) and math.isfinite(high):
         evidence["mean completion length"] = length
-        expected = masked_mean(2 * length * high), masked_mean(2 * length * low)
+        expected = masked_mean(2 * length * high), truncated_mean(2 * length * low)
         evidence["expected from length"] = f"{expected[0]:.2f} to {expected[1]:.2f}"
         fits = expected[0] - 0.1 <= weight <= expected[1] + 0.1
         witnesses["length explains the figure" if fits else "length does not explain it"] = SUPPORT if fits else AGAINST
@@ -75,6 +75,14 @@ def masked_mean(variance: float, cap: float = _CAP) -> float:
         return 1.0
     sd = math.sqrt(variance)
     return 0.5 * (1 + math.erf((math.log(cap) - variance / 2) / sd / math.sqrt(2)))
+
+
+def truncated_mean(variance: float, cap: float = _CAP) -> float:
+    """E[min(r, cap)] of the same."""
+    if variance <= 0:
+        return 1.0
+    beyond = (math.log(cap) + variance / 2) / math.sqrt(variance)
+    return masked_mean(variance, cap) + cap * 0.5 * math.erfc(beyond / math.sqrt(2))
 
 
 def _k3_bounds(history: History) -> tuple[float, float]:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _LOGGED = ("loss", "policy_loss", "value_loss", "kl_ref", "grad_norm", "entropy", "tokens_per_second", "mfu")
 _ANCHORS = ("grad_norm", "entropy", "reward_mean", "completion_length_mean", "kl_ref", "loss", "tokens_per_second")
-_SIDE = 8
+_SIDE = 5
 _STEADY = 0.12
 """Spread over level on both sides of a jump; anchors may scatter twice as much."""
-_FACTORS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 60, 64, 100, 128, 256, 1000, 1024, 1e6)
+_FACTORS = (1.442695, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 60, 64, 100, 128, 256, 1000, 1024, 1e6)
 
 
 def judge(history: History) -> Finding | None:
@@ -90,6 +90,8 @@ def _jump(read: NDArray[np.float64]) -> int | None:
         low, high = np.median(before), np.median(after)
         if low * high <= 0 or 0.55 < high / low < 1.8:
             continue
+        if min(len(before), len(after)) < 8 and max(np.ptp(before[-_SIDE:] / low), np.ptp(after[:_SIDE] / high)) > 0.3:
+            continue  # few points: their range must be small too
         if spread(before) < _STEADY * abs(low) and spread(after) < _STEADY * abs(high):
             nearer = np.abs(np.log(np.abs(read[[place - 1, place]]) / np.abs([low, high])))
             if nearer.max() < 0.3:

@@ -64,9 +64,19 @@ def _is_record(level: NDArray[np.float64]) -> bool:
     return float(np.median(level[-RECENT:])) > 1.1 * float(np.median(earlier, axis=1).max())
 
 
-def _scatter(at: NDArray[np.float64], logs: NDArray[np.float64]) -> float:
+def _p_of_line(at: NDArray[np.float64], values: NDArray[np.float64]) -> float:
+    """p of a rising line that stands out clearly from the scatter around it; 1 if there is none."""
+    blocks = [float(np.median(part)) for part in np.array_split(values, _BLOCKS)]
+    rise = (blocks[-1] - blocks[0]) * _BLOCKS / (_BLOCKS - 1)
+    if rise < _CLEAR * _scatter(at, values):
+        return 1.0
+    trend = slope(at, values)
+    return trend.p if trend.per_step > 0 else 1.0
+
+
+def _scatter(at: NDArray[np.float64], values: NDArray[np.float64]) -> float:
     """Root mean square distance of ten block means from a straight line."""
-    x, y = (np.array([part.mean() for part in np.array_split(v, 10)]) for v in (at, logs))
+    x, y = (np.array([part.mean() for part in np.array_split(v, 10)]) for v in (at, values))
     return float(np.std(y - np.polyval(np.polyfit(x, y, 1), x)))
 
 
@@ -86,12 +96,11 @@ def _growth(
     rise *= _BLOCKS / (_BLOCKS - 1)
     if rise < np.log(factor) or float(np.median(level[-5:])) < level[:5].max():
         return None
-    if rise < _CLEAR * _scatter(at, logs):
+    # a linear growth is bent in logs and an exponential one without them: the straighter of the two is judged
+    p = min(_p_of_line(at, logs), _p_of_line(at, level))
+    if p > _ERROR / len(level):
         return None
-    trend = slope(at, logs)
-    if trend.per_step <= 0 or trend.p > _ERROR / len(level):
-        return None
-    return float(np.median(level[:5])), float(np.median(level[-5:])), float(np.exp(rise)), trend.p
+    return float(np.median(level[:5])), float(np.median(level[-5:])), float(np.exp(rise)), p
 
 
 def _finding(

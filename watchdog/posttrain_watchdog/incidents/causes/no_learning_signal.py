@@ -26,9 +26,13 @@ def judge(history: History) -> Finding | None:
     at, read = tied.finite()
     by_fraction = len(read) > 0
     if not by_fraction:
-        # without the fraction a mean spread of exactly 0 says the same
+        # without the fraction a spread of exactly 0 says the same, of rewards or of advantages
         at, read = history.trainer("reward_std").finite()
         read = (read == 0.0).astype(float)
+    if not len(read):
+        at, most = history.trainer("advantage_max").finite()
+        _, least = history.trainer("advantage_min").finite()
+        read = ((most == 0) & (least == 0)).astype(float) if len(most) == len(least) else np.zeros(len(most))
     start, length = last_run(read >= _TIED, within=2)
     gradient = history.trainer("grad_norm")
     gradients = dict(zip(gradient.at, gradient.read, strict=True))

@@ -18,21 +18,23 @@ _FIRST_SECONDS = 600.0
 
 
 def judge(history: History) -> Finding | None:
-    started = history.open_sync
+    refused = [
+        e for e in history.since_step if e.kind == "engine_request_failed" and "weight" in str(e.labels) + e.text
+    ]
+    started = history.open_sync or (refused[0] if refused else None)
     if started is None or history.finished or history.interrupted is not None:
         return None
     witnesses: dict[str, float] = {}
     evidence: dict[str, float | str] = {"last line": started.text[:160]}
     later = history.since_step[_place(history.since_step, started) :]
     complaints = [e for e in later if e.kind in ("nccl_timeout", "nccl_error")]
-    failed = [e for e in later if e.kind == "engine_request_failed" and "weight" in e.text]
     if complaints:
         witnesses["a collective timed out in it"] = STRONG
         witnesses["no end of the update"] = STRONG
         evidence["collective"] = complaints[0].text[:160]
-    if failed:
+    if refused:
         witnesses["the engine refused it"] = STATED
-        evidence["engine"] = failed[0].text[:160]
+        evidence["engine"] = refused[0].text[:160]
     spent = None if started.time is None or history.now is None else history.now - started.time
     usual = _usual(history)
     limit = (
