@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from posttrain_watchdog.model import Diagnosis, Row, TokenBatch
 
 WINDOWS = (4, 16, 64)
 """lengths in steps of the windows that the causes judge"""
+ALOUD = 0.5
+"""confidence from which a cause is said"""
 BLOCK = 16
 """neighbouring sequences that are kept together when a step is thinned: a misrouted one needs its partner"""
 
@@ -41,6 +44,7 @@ class Monitor:
         self._skipped = 0
         self._fresh = False
         self._diagnoses: list[Diagnosis] = []
+        self._since: dict[str, int] = {}
 
     def observe(self, batch: TokenBatch) -> None:
         """Takes the sequences of any number of steps. A step is finished when a later one arrives."""
@@ -68,9 +72,20 @@ class Monitor:
     def diagnoses(self) -> list[Diagnosis]:
         """What the finished steps show now, most confident first."""
         if self._fresh:
-            self._diagnoses = diagnose(self._windows(), self._history.steps_seen)
+            self._diagnoses = self._dated(diagnose(self._windows(), self._history.steps_seen))
             self._fresh = False
         return list(self._diagnoses)
+
+    def _dated(self, found: list[Diagnosis]) -> list[Diagnosis]:
+        """A cause that has been said aloud keeps its onset when the steps around it leave the windows."""
+        dated = []
+        for each in found:
+            first = self._since.get(each.cause)
+            if first is not None and each.first_step is not None and first < each.first_step:
+                each = replace(each, first_step=first)  # noqa: PLW2901
+            dated.append(each)
+        self._since = {d.cause: d.first_step for d in dated if d.confidence >= ALOUD and d.first_step is not None}
+        return dated
 
     def _within_budget(self, part: TokenBatch) -> TokenBatch:
         limit = self._settings.tokens_per_step

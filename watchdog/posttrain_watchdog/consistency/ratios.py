@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,17 @@ from posttrain_watchdog.model import TokenBatch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Floats = NDArray[np.float32]
+
 BOUND = 60.0
 """nats: exp(60) squared is still finite in float64, and no ratio beyond it differs from infinite in practice"""
 CHUNK = 1 << 15
 """tokens a chunk: its arrays stay in the second-level cache"""
+GPU_CHUNK = 1 << 22
+SKETCHED_WHOLE = 1 << 20
+"""tokens of a batch up to which every one of them enters the quantiles; of larger ones every fourth"""
+CLAMPED_INFINITY = -9000.0
+"""vLLM's HTTP server writes -9999.0 for -inf"""
 
 SUMS = (
     "d",
@@ -130,72 +137,150 @@ def measure(batch: TokenBatch, cap: float = 10.0, device: str = "cpu") -> Ratios
         return result
     import torch
 
-    engine, trainer = batch.engine_logprobs, batch.trainer_logprobs
-    for first, last in _spans(batch.offsets):
+    chunk = CHUNK if device == "cpu" else GPU_CHUNK
+    stride = 1 if batch.tokens <= SKETCHED_WHOLE else 4
+    sums = _chunk_on_cpu if device == "cpu" else _chunk_on_gpu
+    for first, last in _spans(batch.offsets, chunk):
         a, b = int(batch.offsets[first]), int(batch.offsets[last])
+        bounds = batch.offsets[first : last + 1] - a
+        t, s = batch.trainer_logprobs[a:b], batch.engine_logprobs[a:b]
         mask = batch.mask[a:b]
-        s, t = engine[a:b], trainer[a:b]
-        good = mask & np.isfinite(s) & np.isfinite(t) & (s > -9000.0)
-        counted = int(good.sum())
-        under = int(mask.sum())
+        good = np.isfinite(t + s)
+        good &= mask
+        if b > a and not float(np.fmin.reduce(s)) > CLAMPED_INFINITY:
+            good &= s > CLAMPED_INFINITY
+        counted, under = int(np.count_nonzero(good)), int(np.count_nonzero(mask))
         result.masked += under
         if counted < under:
             bad = mask & ~good
             null = batch.engine_null[a:b] if batch.engine_null is not None else np.zeros(b - a, np.bool_)
-            result.unscored += int((bad & null).sum())
-            result.non_finite += int((bad & ~null).sum())
-        bounds = batch.offsets[first : last + 1] - a
-        lengths = np.add.reduceat(np.concatenate([good, [False]]), bounds[:-1], dtype=np.int64)
-        lengths = np.where(np.diff(bounds) > 0, lengths, 0)
+            missing = int(np.count_nonzero(bad & null))
+            result.unscored += missing
+            result.non_finite += under - counted - missing
+        lengths = np.diff(bounds)
+        if counted < b - a:
+            lengths = _segment_sums(good, bounds).astype(np.int64)
+            t, s = t[good], s[good]
         result.sequence_tokens.append(lengths.astype(np.float64))
-        if counted == 0:
-            zero = np.zeros(len(lengths))
-            result.sequence_d.append(zero)
-            result.sequence_ratio.append(zero)
-            result.sequence_reverse.append(zero)
-            continue
-        place = torch.device(device)
-        s_, t_ = (torch.from_numpy(x[good]).to(place) for x in (s, t))
-        d = torch.sub(t_, s_).clamp_(-BOUND, BOUND)
-        less_1 = torch.expm1(d.double())
-        ratio = less_1 + 1.0
-        reverse = 1.0 / ratio
-        wide = d.double()
-        values = (
-            wide.sum(),
-            wide.abs().sum(),
-            (wide * wide).sum(),
-            less_1.sum(),
-            (ratio * ratio).sum(),
-            reverse.sum(),
-            (less_1 - wide).sum(),
-            t_.double().sum(),
-            s_.double().sum(),
-            (t_.double() ** 2).sum(),
-            (s_.double() ** 2).sum(),
-            (t_.double() * s_.double()).sum(),
-        )
-        result.sums += np.array([float(v) for v in values])
-        result.tokens += counted
-        result.over_cap += int((d > math.log(cap)).sum())
-        result.low, result.high = min(result.low, float(d.min())), max(result.high, float(d.max()))
-        result.sketch.feed(d.cpu().numpy())
         edges = np.concatenate([[0], np.cumsum(lengths)])
-        for into, x in (
-            (result.sequence_d, wide),
-            (result.sequence_ratio, ratio),
-            (result.sequence_reverse, reverse),
-        ):
-            sums = np.concatenate([[0.0], np.cumsum(x.cpu().numpy())])
-            into.append(np.diff(sums[edges]))
+        if counted:
+            result.tokens += counted
+            sums(torch, result, t, s, edges=edges, log_cap=math.log(cap), stride=stride, device=device)
+        else:
+            for into in (result.sequence_d, result.sequence_ratio, result.sequence_reverse):
+                into.append(np.zeros(len(lengths)))
     return result
 
 
-def _spans(offsets: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Runs of whole sequences of about CHUNK tokens: (first, last + 1)."""
+def _chunk_on_cpu(
+    torch: Any,
+    result: Ratios,
+    t: Floats,
+    s: Floats,
+    *,
+    edges: NDArray[np.int64],
+    log_cap: float,
+    stride: int,
+    device: str,
+) -> None:
+    """Adds one chunk. Every temporary is a chunk long; sums that cancel are taken in float64."""
+    d = torch.from_numpy(np.subtract(t, s)).clamp_(-BOUND, BOUND)
+    less_1 = torch.expm1(d)
+    ratio = less_1 + 1.0
+    reverse = torch.reciprocal(ratio)
+    low, high = (float(v) for v in torch.aminmax(d))
+    wide = torch.float64
+    # beyond 2^63 in the square float32 would overflow
+    square = torch.dot(ratio, ratio) if high < 40.0 else (ratio.double() ** 2).sum()
+    result.sums += np.array(
+        [
+            float(d.sum(dtype=wide)),
+            float(d.abs().sum()),
+            float(torch.dot(d, d)),
+            float(less_1.sum(dtype=wide)),
+            float(square),
+            float(reverse.sum(dtype=wide)),
+            float((less_1 - d).sum(dtype=wide)),
+            float(t.sum(dtype=np.float64)),
+            float(s.sum(dtype=np.float64)),
+            float(np.dot(t, t)),
+            float(np.dot(s, s)),
+            float(np.dot(t, s)),
+        ]
+    )
+    if high > log_cap:
+        result.over_cap += int(torch.count_nonzero(d > log_cap))
+    result.low, result.high = min(result.low, low), max(result.high, high)
+    result.sketch.feed(d.numpy()[::stride])
+    result.sequence_d.append(_segment_sums(d.numpy(), edges))
+    result.sequence_ratio.append(_segment_sums(ratio.numpy(), edges))
+    result.sequence_reverse.append(_segment_sums(reverse.numpy(), edges))
+
+
+def _chunk_on_gpu(
+    torch: Any,
+    result: Ratios,
+    t: Floats,
+    s: Floats,
+    *,
+    edges: NDArray[np.int64],
+    log_cap: float,
+    stride: int,
+    device: str,
+) -> None:
+    """The same on a GPU: one copy over, float64 sums there, one copy of the sums back."""
+    t_, s_ = (torch.from_numpy(np.ascontiguousarray(x)).to(device, non_blocking=True) for x in (t, s))
+    d = (t_ - s_).clamp_(-BOUND, BOUND)
+    less_1 = torch.expm1(d)
+    ratio = less_1 + 1.0
+    reverse = torch.reciprocal(ratio)
+    wide = torch.float64
+    over = torch.count_nonzero(d > log_cap)
+    values = torch.stack(
+        [
+            d.sum(dtype=wide),
+            d.abs().sum(dtype=wide),
+            d.square().sum(dtype=wide),
+            less_1.sum(dtype=wide),
+            ratio.double().square().sum(),
+            reverse.sum(dtype=wide),
+            (less_1 - d).sum(dtype=wide),
+            t_.sum(dtype=wide),
+            s_.sum(dtype=wide),
+            t_.square().sum(dtype=wide),
+            s_.square().sum(dtype=wide),
+            (t_ * s_).sum(dtype=wide),
+            d.min().double(),
+            d.max().double(),
+            over.double(),
+        ]
+    ).cpu()
+    result.sums += values[: len(SUMS)].numpy()
+    low, high, beyond = (float(v) for v in values[len(SUMS) :])
+    result.low, result.high = min(result.low, low), max(result.high, high)
+    result.over_cap += int(beyond)
+    result.sketch.feed(d[::stride].cpu().numpy())
+    where = torch.from_numpy(edges).to(device)
+    for into, x in ((result.sequence_d, d), (result.sequence_ratio, ratio), (result.sequence_reverse, reverse)):
+        reached = torch.cat([torch.zeros(1, dtype=wide, device=device), x.cumsum(0, dtype=wide)])
+        into.append(reached[where].diff().cpu().numpy())
+
+
+def _segment_sums(values: NDArray[Any], edges: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums of values[edges[i]:edges[i+1]] in float64; 0 for empty segments."""
+    sums = np.zeros(len(edges) - 1)
+    full = edges[1:] > edges[:-1]
+    if full.any():
+        # empty segments left out, each remaining one ends where the next begins
+        sums[full] = np.add.reduceat(values, edges[:-1][full], dtype=np.float64)
+    return sums
+
+
+def _spans(offsets: NDArray[np.int64], chunk: int) -> list[tuple[int, int]]:
+    """Runs of whole sequences of about `chunk` tokens: (first, last + 1)."""
     spans, first, n = [], 0, len(offsets) - 1
     while first < n:
-        last = int(np.searchsorted(offsets, offsets[first] + CHUNK, side="right")) - 1
+        last = int(np.searchsorted(offsets, offsets[first] + chunk, side="right")) - 1
         last = min(n, max(last, first + 1))
         spans.append((first, last))
         first = last
