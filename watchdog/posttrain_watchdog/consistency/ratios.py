@@ -187,7 +187,7 @@ def _chunk_on_cpu(
     d = torch.from_numpy(np.subtract(t, s)).clamp_(-BOUND, BOUND)
     less_1 = torch.expm1(d)
     ratio = less_1 + 1.0
-    reverse = torch.reciprocal(ratio)
+    reverse = torch.exp(-d)  # 1 / ratio would divide by what expm1 has rounded away
     low, high = (float(v) for v in torch.aminmax(d))
     wide = torch.float64
     # beyond 2^63 in the square float32 would overflow
@@ -233,7 +233,7 @@ def _chunk_on_gpu(
     d = (t_ - s_).clamp_(-BOUND, BOUND)
     less_1 = torch.expm1(d)
     ratio = less_1 + 1.0
-    reverse = torch.reciprocal(ratio)
+    reverse = torch.exp(-d)  # 1 / ratio would divide by what expm1 has rounded away
     wide = torch.float64
     over = torch.count_nonzero(d > log_cap)
     values = torch.stack(
