@@ -78,7 +78,10 @@ def parse(path: str, text: str) -> list[Document]:
 
 
 def _yaml(path: str, text: str, syntax: str) -> list[Document]:
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.YAMLError as error:
+        raise Unreadable(f"not {syntax.upper()}: {str(error).splitlines()[0]}") from None
     try:
         node = loader.get_single_node()
         if node is None:
@@ -139,7 +142,11 @@ def _flatten(loader: yaml.SafeLoader, node: yaml.Node, prefix: str, document: Do
 
 
 def _scalar_of(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Value:
-    value = loader.construct_object(node)
+    try:
+        value = loader.construct_object(node)
+    except (yaml.YAMLError, ValueError, ArithmeticError):
+        # a tag that YAML's safe subset does not know, an impossible date, a number of a thousand digits
+        return str(node.value)
     return value if isinstance(value, str | int | float | bool) or value is None else str(node.value)
 
 
