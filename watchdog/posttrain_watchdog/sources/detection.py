@@ -20,6 +20,8 @@ from posttrain_watchdog.sources import trainers
 GENERIC = "generic"
 _HINTS = ("{'", '{"', "step:", "Step ", "StatsLogger", "pg=")
 _LINES_TO_SWITCH = 2
+_SURELY_UNKNOWN = 20
+"""After so many records that only the generic dialect understood, the others are asked where it has nothing."""
 
 
 class Dialect(Protocol):
@@ -57,6 +59,7 @@ class Follower:
         self.dialect = GENERIC
         self._other = ""
         self._others = 0
+        self._unknown = 0
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         """The readings and events of one line."""
@@ -71,8 +74,18 @@ class Follower:
             self._others = self._others + 1 if name == self._other else 1
             self._other = name
             return self._switch(name, line) if self._others >= _LINES_TO_SWITCH else ()
+        if self._unknown >= _SURELY_UNKNOWN:
+            items = self._reader.feed(line)
+            if items and (items := list(items)):
+                return items
+            name = recognise(line)
+            return self._switch(name, line) if name is not None else ()
         name = recognise(line)
-        return self._switch(name, line) if name is not None else self._reader.feed(line)
+        if name is not None:
+            return self._switch(name, line)
+        items = list(self._reader.feed(line))
+        self._unknown += bool(items)
+        return items
 
     def _switch(self, name: str, line: str) -> Iterator[Row | Event]:
         yield from self._reader.close()

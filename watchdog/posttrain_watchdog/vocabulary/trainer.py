@@ -77,6 +77,7 @@ METRICS: tuple[Spec, ...] = (
             ("is_weight_mean", "", "Logged mean of the APPLIED importance weight, after clipping or masking"),
             ("is_weight_min", "", "Logged minimum of the applied weight"),
             ("is_weight_max", "", "Logged maximum of the applied weight"),
+            ("is_weight_std", "", "Logged standard deviation of the applied weight"),
             (
                 "is_out_of_bounds_fraction",
                 "",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
 from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
-from posttrain_watchdog.sources.trainers.table import Table
+from posttrain_watchdog.sources.trainers.table import MOST_SHAPES, Table
 
 KEYS: Mapping[str, str] = {
     "loss": "loss",
@@ -21,6 +21,7 @@ KEYS: Mapping[str, str] = {
     "train/loss": "loss",
     "Training Loss": "loss",
     "policy_loss": "policy_loss",
+    "loss/policy": "policy_loss",
     "pg_loss": "policy_loss",
     "train/pg_loss": "policy_loss",
     "actor/pg_loss": "policy_loss",
@@ -65,7 +66,17 @@ KEYS: Mapping[str, str] = {
     "epoch": "epoch",
 }
 
-STEP_KEYS = ("step", "_step", "global_step", "train/global_step", "trainer/global_step", "iteration", "current_steps")
+STEP_KEYS = (
+    "step",
+    "global_step",
+    "train/global_step",
+    "trainer/global_step",
+    "training/global_step",
+    "iteration",
+    "current_steps",
+    "_step",
+)
+"""In order: what the trainer counts comes before what a tracker counts (its `_step` is one a call)."""
 TIME_KEYS = ("_timestamp", "timestamp", "time", "wall_time")
 _IGNORED = frozenset({*STEP_KEYS, *TIME_KEYS, "_runtime", "rank"})
 _SAMPLE_KEYS = frozenset({"completion", "completions", "prompt", "response", "output", "messages", "token_ids"})
@@ -87,16 +98,23 @@ class Dialect:
     def __init__(self, logging_steps: int = 1) -> None:
         self._table = Table(KEYS, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
+        self._places: dict[tuple[str, ...], tuple[tuple[str, ...], str] | None] = {}
         self._header: list[str] | None = None
         self._separator = ","
         self._block: text.Numbers = {}
         self._block_step: int | None = None
-        self._block_rank: str | None = None
+        self._block_rank: int | None = None
         self._block_time: float | None = None
-        self._rank: str | None = None
+        self._ranks_done: int | None = None
+        """the last step that rank 0 printed"""
+        self._spare: tuple[int, int, float | None, text.Numbers] | None = None
 
     def feed(self, line: str) -> Iterable[Row | Event]:
-        return self._read(text.bare(line).rstrip("\n"))
+        line = text.bare(line).rstrip("\n")
+        if line.startswith("{") and line.endswith("}"):
+            numbers = text.json_numbers(line)
+            return self._record(text.python_dict(line) if numbers is None else numbers)
+        return self._read(line)
 
     def _read(self, line: str) -> Iterator[Row | Event]:
         body = line.lstrip()
@@ -108,7 +126,7 @@ class Dialect:
         if indented is not None and self._block_step is not None:
             self._block[indented.group(1)] = text.number(indented.group(2))
             return
-        yield from self.close()
+        yield from self._finished()
         if self._cells(line):
             yield from self._cell_record(line)
             return
@@ -122,7 +140,7 @@ class Dialect:
             yield from self._record(pairs, time)
 
     def _begin_block(self, headed: re.Match[str]) -> None:
-        self._block_rank = headed.group(1)
+        self._block_rank = None if headed.group(1) is None else int(headed.group(1))
         self._block_time = text.stamp(headed.group(2))[0]
         self._block_step = int(headed.group(3))
 
@@ -145,32 +163,56 @@ class Dialect:
         numbers: text.Numbers = {(k.lower() if k.lower() in STEP_KEYS else k): text.number(v) for k, v in named.items()}
         yield from self._record(numbers)
 
-    def _record(self, numbers: text.Numbers, time: float | None = None) -> Iterator[Row | Event]:
-        step = next((s for key in STEP_KEYS if (s := whole(numbers.get(key))) is not None), None)
-        if step is None or len(numbers) < 2 or not _SAMPLE_KEYS.isdisjoint(numbers):
-            return
-        at = time
-        for key in TIME_KEYS:
-            value = numbers.get(key)
-            if value is not None and value > 1e8:
-                at = value
-                break
-        # NaN often means "not measured at this step"; only what was finite before and is watched counts as a fault
-        yield from self._steps.told(step, at)
-        yield from self._table.rows(numbers, step, at)
+    def _record(self, numbers: text.Numbers, time: float | None = None) -> list[Row | Event]:
+        keys = tuple(numbers)
+        found = self._places[keys] if keys in self._places else self._find(keys)
+        if found is None:
+            return []
+        step_keys, time_key = found
+        step = next((s for key in step_keys if (s := whole(numbers[key])) is not None), None)
+        if step is None:
+            return []
+        told = numbers[time_key] if time_key else None
+        if told is not None and told > 1e8:
+            time = told
+        return self._steps.told(step, time, self._table.rows(numbers, step, time))
+
+    def _find(self, keys: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
+        """Where records with these keys have their step and time; None for what is no record of a step."""
+        step_keys = tuple(key for key in STEP_KEYS if key in keys)
+        found: tuple[tuple[str, ...], str] | None = None
+        if step_keys and len(keys) > 1 and _SAMPLE_KEYS.isdisjoint(keys):
+            found = (step_keys, next((key for key in TIME_KEYS if key in keys), ""))
+        if len(self._places) < MOST_SHAPES:
+            self._places[keys] = found
+        return found
 
     def close(self) -> Iterable[Row | Event]:
+        return [*self._finished(), *self._spared(), *self._steps.last()]
+
+    def _finished(self) -> list[Row | Event]:
+        """The block that ends here. Of several ranks' blocks for one step that of rank 0 counts, else the lowest."""
         block, self._block = self._block, {}
         step, self._block_step = self._block_step, None
         if not block or step is None:
-            return ()
-        rank = self._block_rank
-        if rank is not None:
-            if self._rank is None or int(rank) < int(self._rank):
-                self._rank = rank
-            if rank != self._rank:
-                return ()
-        return [*self._steps.told(step, self._block_time), *self._table.rows(block, step, self._block_time)]
+            return []
+        rank, time = self._block_rank, self._block_time
+        if rank is None or rank == 0:
+            self._ranks_done = step if rank == 0 else None
+            self._spare = None
+            return self._steps.told(step, time, self._table.rows(block, step, time))
+        found = self._spared() if self._spare is not None and self._spare[1] != step else []
+        if step != self._ranks_done and (self._spare is None or rank < self._spare[0]):
+            self._spare = (rank, step, time, block)
+        return found
+
+    def _spared(self) -> list[Row | Event]:
+        """The block of another rank, for a step that rank 0 printed nothing of; never once rank 0 has printed."""
+        spare, self._spare = self._spare, None
+        if spare is None or self._ranks_done is not None:
+            return []
+        _, step, time, block = spare
+        return self._steps.told(step, time, self._table.rows(block, step, time))
 
 
 def _split(line: str, separator: str) -> list[str]:

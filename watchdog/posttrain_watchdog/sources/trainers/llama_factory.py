@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -39,13 +39,12 @@ class Dialect:
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if '"current_steps"' in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         numbers = text.json_numbers(line)
         step = whole(numbers.get("current_steps")) if numbers else None
         if numbers is None or step is None:
-            return
-        yield from self._steps.told(step)
-        yield from self._table.rows(numbers, step)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+            return ()
+        return self._steps.told(step, None, self._table.rows(numbers, step))

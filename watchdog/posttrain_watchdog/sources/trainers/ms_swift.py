@@ -7,7 +7,7 @@ geometric means there.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -52,9 +52,12 @@ KEYS: Mapping[str, str] = {
 _MORE: Mapping[str, str] = {
     "completion_length": "completion_length_mean",
     "response_clip_ratio": "truncated_fraction",
-    "train_speed(iter/s)": "steps_per_second",
+    "completions/mean_terminated_length": "terminated_length_mean",
 }
+"""Keys of 3.x that the knowledge base does not list."""
 _STEP = re.compile(r"""['"](?:global_step/max_steps|iteration)['"]\s*:\s*['"](\d+)/\d+['"]""")
+_IGNORED = frozenset({"global_step/max_steps", "iteration", "train_speed(iter/s)", "elapsed_time", "remaining_time"})
+_RATE = "train_speed(iter/s)"
 
 
 def recognises(line: str) -> bool:
@@ -66,28 +69,29 @@ class Dialect:
     """Reads one logging.jsonl or console."""
 
     def __init__(self, logging_steps: int = 1) -> None:
-        keys = {**KEYS, **{k: v for k, v in _MORE.items() if v != "steps_per_second"}}
-        self._table = Table(keys, ignored=frozenset({"global_step/max_steps", "iteration", "train_speed(iter/s)"}))
+        self._table = Table({**KEYS, **_MORE}, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "{" in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line).lstrip()
         if not line.startswith("{"):
-            return
+            return ()
         if '"last_model_checkpoint"' in line and '"log_history"' in line:
-            yield Event("run_finished", line[:200], {}, self._steps.step)
-            return
+            return [*self._steps.last(), Event("run_finished", line[:200], {}, self._steps.step)]
         match = _STEP.search(line)
         if match is None:
-            return
+            return ()
         numbers = text.json_numbers(line) if '"' in line[:3] else None
-        numbers = numbers if numbers is not None else text.python_dict(line)
+        if numbers is None:
+            numbers = text.python_dict(line)
+        rate = numbers.get(_RATE)
+        if rate and "train_speed(s/it)" not in numbers:
+            numbers["train_speed(s/it)"] = 1.0 / rate
         step = int(match.group(1))
-        yield from self._steps.told(step)
-        yield from self._table.rows(numbers, step)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+        return self._steps.told(step, None, self._table.rows(numbers, step))

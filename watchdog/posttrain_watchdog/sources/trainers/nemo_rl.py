@@ -1,12 +1,14 @@
 """NeMo-RL's console blocks (7ea279ab): a header with the step, then bullets; and rows exported with its own keys.
 
 sampling_importance_ratio is taken after truncation; gen_kl_error is k3, policy_kl_error its reverse.
+num_masked_seqs* are counts and keep their own names; loss, grad_norm and the token metrics are sums over the
+optimizer steps of one rollout step.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -45,8 +47,6 @@ KEYS: Mapping[str, str] = {
     "train/policy_kl_error": "mismatch_kl_k3_reverse",
     "train/js_divergence_error": "mismatch_js",
     "train/token_mult_prob_error": "mult_prob_error",
-    "train/num_masked_seqs_by_logprob_error": "masked_fraction_sequence",
-    "train/num_masked_seqs": "masked_fraction_sequence",
     "train/max_seq_mult_prob_error": "mult_prob_error_sequence_max",
     "train/mean_seq_mult_prob_error": "mult_prob_error_sequence_mean",
     "train/probs_ratio_max": "ppo_ratio_max",
@@ -62,15 +62,16 @@ _BULLETS: Mapping[str, str] = {
     "Total step time": "step_seconds",
     "policy_training": "training_seconds",
     "generation": "generation_seconds",
+    "exposed_generation": "generation_seconds",
     "policy_and_reference_logprobs": "logprob_seconds",
     "weight_sync": "weight_sync_seconds",
 }
-_HEADER = re.compile(r"=+ Step (\d+)/\d+ =+\s*$")
+_HEADER = re.compile(r"=====+ Step (\d+)/\d+ =====+\s*$")
 _BULLET = re.compile(r"\s*\u2022 ([\w ./\-]+): ([-+\d.eE]+|nan|inf|-inf)(?:s|ms| steps)?(?: \(.*\))?\s*$")
 
 
 def recognises(line: str) -> bool:
-    return _HEADER.search(line) is not None and "=====" in line
+    return "=====" in line and _HEADER.search(text.bare(line)) is not None
 
 
 class Dialect:
@@ -80,21 +81,29 @@ class Dialect:
         self._table = Table({**KEYS, **_BULLETS})
         self._steps = StepCounter(logging_steps)
         self._block: text.Numbers = {}
+        self._step: int | None = None
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "\u2022" in line or "= Step " in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
-        line = text.bare(line)
-        header = _HEADER.search(line)
-        if header is not None and "=====" in line:
-            yield from self.close()
-            yield from self._steps.told(int(header.group(1)))
-            return
-        bullet = _BULLET.match(line)
-        if bullet is not None and self._steps.step is not None:
-            self._block.setdefault(bullet.group(1), text.number(bullet.group(2)))
-
     def close(self) -> Iterable[Row | Event]:
+        return [*self._finished(), *self._steps.last()]
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
+        line = text.bare(line)
+        header = _HEADER.search(line) if "=====" in line else None
+        if header is not None:
+            found = self._finished()
+            self._step = int(header.group(1))
+            return found
+        bullet = _BULLET.match(line)
+        if bullet is not None and self._step is not None:
+            self._block.setdefault(bullet.group(1), text.number(bullet.group(2)))
+        return ()
+
+    def _finished(self) -> list[Row | Event]:
         block, self._block = self._block, {}
-        return list(self._table.rows(block, self._steps.step)) if block else ()
+        step, self._step = self._step, None
+        if not block or step is None:
+            return []
+        return self._steps.told(step, None, self._table.rows(block, step))

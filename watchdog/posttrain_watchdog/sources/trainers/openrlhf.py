@@ -6,7 +6,7 @@ vllm_kl is mean(-d), the canonical k1; ppo_kl is mean(old - current).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -46,7 +46,7 @@ _POSTFIX: Mapping[str, str] = {
     "act_lr": "learning_rate",
     "cri": "value_loss",
 }
-_LINE = re.compile(r".{0,120}?Global step (\d+): \{")
+_LINE = re.compile(r"(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d [\w.]+:\d+\] )?\W{0,4}Global step (\d+): \{")
 _BAR = re.compile(r"(Train epoch|Episode) \[(\d+)/\d+\]:\s+\d+%\|[^|]*\|\s*(\d+)/(\d+) \[([^\]]*)\]")
 _PAIR = re.compile(r"(\w+)=([-+\w.]+)")
 
@@ -70,20 +70,22 @@ class Dialect:
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "Global step " in line or "pg=" in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
-        match = _LINE.match(text.bare(line))
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
+        plain = text.bare(line)
+        match = _LINE.match(plain)
         if match is not None:
             step = int(match.group(1))
-            yield from self._steps.told(step)
-            yield from self._table.rows(text.python_dict(text.bare(line)[match.end() - 1 :]), step)
-            return
+            numbers = text.python_dict(plain[match.end() - 1 :])
+            return self._steps.told(step, None, self._table.rows(numbers, step))
+        found: list[Row | Event] = []
         for bar in _BAR.finditer(line):
             place = (bar.group(1), bar.group(2), bar.group(3))
-            numbers: text.Numbers = {k: text.number(v) for k, v in _PAIR.findall(bar.group(5))}
-            if "pg" not in numbers or place == self._last:
+            pairs: text.Numbers = {k: text.number(v) for k, v in _PAIR.findall(bar.group(5))}
+            if "pg" not in pairs or place == self._last:
                 continue
             self._last = place
-            yield from self._bars.rows(numbers, self._steps.counted())
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+            found += self._bars.rows(pairs, self._steps.counted())
+        return found

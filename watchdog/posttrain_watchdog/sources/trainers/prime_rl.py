@@ -7,7 +7,7 @@ mismatch_kl is k3 of the current policy against the engine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -40,6 +40,7 @@ KEYS: Mapping[str, str] = {
     "max_vio/mean": "moe_max_violation",
 }
 
+SCALES = {"perf/mfu": 0.01}
 _CONSOLE: Mapping[str, str] = {
     "Loss": "loss",
     "Entropy": "entropy",
@@ -67,20 +68,23 @@ class Dialect:
     """Reads one metrics.jsonl or one console."""
 
     def __init__(self, logging_steps: int = 1) -> None:
-        self._table = Table(KEYS, {"perf/mfu": 0.01}, _IGNORED)
+        self._table = Table(KEYS, SCALES, _IGNORED)
         self._console = Table(_CONSOLE)
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         if '"step"' in line or "SUCCESS Step" in line or "non-finite" in line:
             return self._read(line)
         return ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line)
-        if _DROPPED.search(line):
-            yield Event("nan_loss", line.strip()[:300], {}, self._steps.step)
-            return
+        if "non-finite" in line and _DROPPED.search(line):
+            return [Event("nan_loss", line.strip()[:300], {}, self._steps.step)]
         match = _LINE.match(line)
         if match is not None:
             found: text.Numbers = {}
@@ -89,18 +93,17 @@ class Dialect:
                 if pair is not None:
                     value = text.number(pair.group(2))
                     found[pair.group(1)] = value / 100 if value is not None and pair.group(3) else value
-            yield from self._table_rows(self._console, found, int(match.group(1)), None)
-            return
+            step, time = int(match.group(1)), self._stamps.take(line)[0]
+            return self._paced(step, time, self._console.rows(found, step, time))
         numbers = text.json_numbers(line) if _JSON.match(line) else None
-        step = whole(numbers.get("step")) if numbers else None
-        if numbers is not None and step is not None:
-            yield from self._table_rows(self._table, numbers, step, numbers.get("time"))
+        number = whole(numbers.get("step")) if numbers else None
+        if numbers is None or number is None:
+            return ()
+        time = numbers.get("time")
+        return self._paced(number, time, self._table.rows(numbers, number, time))
 
-    def _table_rows(self, table: Table, numbers: text.Numbers, step: int, time: float | None) -> Iterator[Row | Event]:
-        # trainer and orchestrator write at their own pace: a step that is one behind is no resume
-        if self._steps.step is None or step > self._steps.step or step < self._steps.step - 8:
-            yield from self._steps.told(step, time)
-        yield from table.rows(numbers, step, time)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+    def _paced(self, step: int, time: float | None, items: list[Row | Event]) -> list[Row | Event]:
+        # trainer and orchestrator write at their own pace: a step that is a little behind is no resume
+        if self._steps.step is not None and self._steps.step - 8 <= step < self._steps.step:
+            return items
+        return self._steps.told(step, time, items)

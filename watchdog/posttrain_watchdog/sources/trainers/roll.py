@@ -6,7 +6,7 @@ policykl is mean(current - old), opposite to the canonical ppo_kl, so it is nega
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -47,7 +47,7 @@ KEYS: Mapping[str, str] = {
     "actor/is_weight_clipfrac": "is_out_of_bounds_fraction_high",
 }
 
-_SCALES = {"actor/policykl": -1.0}
+SCALES = {"actor/policykl": -1.0}
 _TAGGED = re.compile(r'(?:\[[^\]]*\] ?){0,6}(?:metrics_tag: )?(\{"(?:step|[\w/]+@\w+)")')
 _KEYS_OF_ROLL = ('"actor/', '"critic/', '"system/', '"token')
 
@@ -61,25 +61,28 @@ class Dialect:
     """Reads one log."""
 
     def __init__(self, logging_steps: int = 1) -> None:
-        self._table = Table(KEYS, _SCALES, frozenset({"step", "system/global_step"}))
+        self._table = Table(KEYS, SCALES, frozenset({"step", "system/global_step"}))
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if '{"' in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line)
         match = _TAGGED.match(line)
         numbers = text.json_numbers(line[match.start(1) :]) if match else None
         if numbers is None:
-            return
+            return ()
+        time = self._stamps.take(line)[0]
         plain = {key.partition("@")[0].removeprefix("metrics/"): value for key, value in numbers.items()}
-        step = whole(plain.get("step")) or whole(plain.get("system/global_step"))
+        step = whole(plain.get("step"))
+        if step is None:
+            step = whole(plain.get("system/global_step"))
         if step is None:
             step = self._steps.counted()
-        else:
-            yield from self._steps.told(step)
-        yield from self._table.rows(plain, step)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+            return self._table.rows(plain, step, time)
+        return self._steps.told(step, time, self._table.rows(plain, step, time))

@@ -1,12 +1,12 @@
 """SkyRL's console: `Step N:` and a dict over several lines, floats as four-decimal strings (a9564572).
 
-is_ratio_min and is_ratio_std include masked zeros there, so the minimum is not taken over.
+is_ratio_min and is_ratio_std include masked zeros there, so they keep their own names.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -35,9 +35,7 @@ KEYS: Mapping[str, str] = {
     "async/staleness_mean": "staleness_mean",
     "async/staleness_max": "staleness_max",
     "policy/loss_metrics/is_ratio_mean": "is_ratio_mean",
-    "policy/loss_metrics/is_ratio_min": "is_ratio_min",
     "policy/loss_metrics/is_ratio_max": "is_ratio_max",
-    "policy/loss_metrics/is_ratio_std": "is_ratio_std",
     "policy/loss_metrics/tis_token_clip_high_ratio": "is_out_of_bounds_fraction_high",
     "policy/loss_metrics/tis_seq_clip_high_ratio": "is_out_of_bounds_fraction_high",
     "policy/loss_metrics/token_mask_ratio": "masked_fraction_token",
@@ -65,32 +63,39 @@ class Dialect:
     """Reads one console."""
 
     def __init__(self, logging_steps: int = 1) -> None:
-        keys = {k: v for k, v in KEYS.items() if v not in ("is_ratio_min", "is_ratio_std")}
-        self._table = Table(keys, ignored=frozenset({"trainer/global_step"}))
+        self._table = Table(KEYS, ignored=frozenset({"trainer/global_step"}))
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
         self._lines: list[str] | None = None
+        self._step = 0
+        self._time: float | None = None
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         if self._lines is None and "Step " not in line:
             return ()
         return self._read(line)
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
-        line = text.bare(line)
-        if recognises(line):
-            header = _HEADER.match(line)
-            yield from self._steps.told(int(header.group(1)) if header else 0)
-            self._lines = []
-            return
-        if self._lines is None:
-            return
-        if not self._lines and not line.lstrip().startswith("{"):
-            self._lines = None
-            return
-        self._lines.append(line)
-        if line.rstrip().endswith("}") or len(self._lines) > _MOST_LINES:
-            block, self._lines = "".join(self._lines), None
-            yield from self._table.rows(text.python_dict(block), self._steps.step)
-
     def close(self) -> Iterable[Row | Event]:
-        return ()
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
+        line = text.bare(line)
+        header = _HEADER.match(line) if "tracking:log" in line else None
+        if header is not None:
+            self._step, self._lines = int(header.group(1)), []
+            self._time = self._stamps.take(line)[0]
+            return ()
+        if self._lines is None:
+            return ()
+        if not line.lstrip().startswith("{" if not self._lines else ("'", '"')):
+            self._lines = None
+            return ()
+        self._lines.append(line)
+        if not line.rstrip().endswith("}"):
+            if len(self._lines) > _MOST_LINES:
+                self._lines = None
+            return ()
+        block, self._lines = "".join(self._lines), None
+        return self._steps.told(
+            self._step, self._time, self._table.rows(text.python_dict(block), self._step, self._time)
+        )

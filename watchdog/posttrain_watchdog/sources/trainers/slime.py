@@ -1,13 +1,13 @@
 """slime's console: `[time] file:line - step N: {...}`, `rollout N: {...}`, `perf N: {...}` (624b824a).
 
-Two axes: `rollout N` and `perf N` count rollouts, `step N` counts optimizer steps; they agree where one rollout
-makes one step. `ois` is the PPO ratio, not a rollout ratio; tis is the raw rollout ratio.
+Two axes: `rollout N` and `perf N` count rollouts, `step N` counts optimizer steps; rollouts are brought to the steps'
+axis where one makes several. `ois` is the PPO ratio, not a rollout ratio; tis is the raw rollout ratio.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -86,19 +86,31 @@ class Dialect:
     def __init__(self, logging_steps: int = 1) -> None:
         self._table = Table(KEYS, ignored=frozenset({"train/step", "rollout/step"}))
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
+        self._rollout = -1
+        self._since_rollout = 0
+        self._per_rollout = 1
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if ": {" in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
-        time, line = text.stamp(text.bare(line))
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
+        time, line = self._stamps.take(text.bare(line))
         match = _LINE.match(line)
         if match is None or match.group(1) == "eval":
-            return
-        step = int(match.group(2))
-        if match.group(1) == "step":
-            yield from self._steps.told(step, time)
-        yield from self._table.rows(text.python_dict(line[match.end() - 1 :]), step, time)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+            return ()
+        kind, number = match.group(1), int(match.group(2))
+        numbers = text.python_dict(line[match.end() - 1 :])
+        if kind == "step":
+            self._since_rollout += 1
+            return self._steps.told(number, time, self._table.rows(numbers, number, time))
+        if number != self._rollout:
+            self._per_rollout = max(self._per_rollout, self._since_rollout if self._rollout >= 0 else 1)
+            self._rollout, self._since_rollout = number, 0
+        step = number * self._per_rollout
+        if self._steps.step is not None and not -1 <= step - self._steps.step <= 8 * self._per_rollout:
+            step = self._steps.step
+        return self._table.rows(numbers, step, time)

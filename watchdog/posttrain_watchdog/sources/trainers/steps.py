@@ -1,11 +1,23 @@
-"""Which step a record belongs to, for trainers that print no step, print it several times, or go back."""
+"""Which step a record belongs to, for trainers that print no step, print it several times, or go back.
+
+A step that does not follow on is held until the next record confirms it: a completion that the trainer prints can
+hold a line that looks like a record, but the run does not go on from there.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection
 
-from posttrain_watchdog.model import Event
+from posttrain_watchdog.model import Event, Row
+
+Items = list[Row | Event]
+
+_SLACK = 8
+"""A step may lie so many usual distances ahead: records get lost, validation is logged between."""
+_OVERLAP = 0.5
+"""Part of the usual keys that a record without a step must have."""
+_MOST_USUAL = 1000
 
 
 class StepCounter:
@@ -13,6 +25,9 @@ class StepCounter:
 
     def __init__(self, logging_steps: int = 1) -> None:
         self._every = logging_steps
+        self._stride = 0
+        self._held: tuple[int, float | None, Items] | None = None
+        self._usual: frozenset[str] = frozenset()
         self.step: int | None = None
 
     def counted(self) -> int:
@@ -20,11 +35,59 @@ class StepCounter:
         self.step = (self.step or 0) + self._every
         return self.step
 
-    def told(self, step: int, time: float | None = None) -> Iterator[Event]:
-        """Takes a step that a record carries; yields `resumed` where the run went back."""
-        if self.step is not None and step < self.step:
-            yield Event("resumed", f"steps go back from {self.step} to {step}", {"step": str(step)}, step, time)
+    def told(self, step: int, time: float | None, items: Items) -> Items:
+        """What a record that carries its step gives: its items where the step follows on.
+
+        Else they are held, and given with the next record that goes on from there, after a `resumed` where the run
+        went back.
+        """
+        last, held = self.step, self._held
+        if held is not None and last is not None and held[0] <= step:
+            if step <= last or not self._follows(last, step):
+                self._stride = 0
+                found = [*self._confirmed(held), *items]
+                self._go_to(step)
+                return found
+            self._held = None
+        if last is None or self._follows(last, step):
+            self._go_to(step)
+            return items
+        self._held = (step, time, items)
+        return []
+
+    def last(self) -> Items:
+        """The log's end: a return to a checkpoint that nothing could confirm any more."""
+        held = self._held
+        if held is None or self.step is None or held[0] > self.step:
+            return []
+        return self._confirmed(held)
+
+    def usual(self, keys: Collection[str]) -> bool:
+        """Whether a record without a step has the keys that this log's records have; the first one sets them."""
+        if not self._usual:
+            self._usual = frozenset(keys)
+            return True
+        common = sum(key in self._usual for key in keys)
+        if common < _OVERLAP * len(self._usual):
+            return False
+        if common < len(keys) and len(self._usual) < _MOST_USUAL and common == len(self._usual):
+            self._usual = self._usual.union(keys)
+        return True
+
+    def _follows(self, last: int, step: int) -> bool:
+        return last <= step and (self._stride == 0 or step <= last + _SLACK * self._stride)
+
+    def _go_to(self, step: int) -> None:
+        if self.step is not None and step - self.step > self._stride:
+            self._stride = step - self.step
         self.step = step
+
+    def _confirmed(self, held: tuple[int, float | None, Items]) -> Items:
+        step, time, items = held
+        last, self._held, self.step = self.step, None, step
+        if last is None or step >= last:
+            return items
+        return [Event("resumed", f"steps go back from {last} to {step}", {"step": str(step)}, step, time), *items]
 
 
 def whole(value: float | None) -> int | None:

@@ -1,20 +1,33 @@
 """A framework's keys under canonical names: the table that turns one record into one row.
 
 Keys that no table knows are kept under posttrain_trainer_value{key=...}, bounded in number, so that nobody loses a
-metric of their own.
+metric of their own. Records of one trainer share their keys: what a set of keys means is worked out once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import itemgetter
 
 from posttrain_watchdog.model import Event, Metric, Row
 from posttrain_watchdog.sources.trainers.text import Numbers
 from posttrain_watchdog.vocabulary.trainer import PREFIX
 
 MOST_OWN_KEYS = 500
+MOST_SHAPES = 256
 _VALUE = PREFIX + "value"
 _WATCHED = frozenset({PREFIX + "loss", PREFIX + "grad_norm", PREFIX + "policy_loss"})
+
+
+@dataclass(slots=True)
+class _Shape:
+    """What records with one set of keys become: which of their values, as which metrics."""
+
+    metrics: tuple[Metric, ...]
+    pick: Callable[[list[float | None]], tuple[float | None, ...]] | None
+    """takes its values out of a record's, None for all of them"""
+    scaled: tuple[tuple[Metric, float], ...]
 
 
 class Table:
@@ -29,13 +42,59 @@ class Table:
         self._order = {key: place for place, key in enumerate(keys)}
         self._known: dict[str, tuple[Metric, float] | None] = {}
         self._own = 0
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+
+    def rows(self, numbers: Numbers, step: int | None, time: float | None = None) -> list[Row | Event]:
+        """The row of one record, and an event where loss or gradient are not finite. Absent values are left out."""
+        values = list(numbers.values())
+        try:
+            total = sum(values)  # type: ignore[arg-type]  # a missing value raises, and takes the way below
+        except TypeError:
+            return self._one_by_one(numbers, step, time)
+        if total - total != 0:
+            return self._one_by_one(numbers, step, time)
+        keys = tuple(numbers)
+        shape = self._shapes.get(keys)
+        if shape is None:
+            shape = self._shape(keys)
+        if shape.pick is not None:
+            values = list(shape.pick(values))
+        found: dict[Metric, float] = dict(zip(shape.metrics, values, strict=True))  # type: ignore[arg-type]
+        for metric, scale in shape.scaled:
+            found[metric] *= scale
+        return [Row(found, step, time)] if found else []
+
+    def _shape(self, keys: tuple[str, ...]) -> _Shape:
+        chosen: dict[Metric, int] = {}
+        scaled: dict[Metric, float] = {}
+        for place, key in enumerate(keys):
+            known = self._known[key] if key in self._known else self._look_up(key)
+            if known is None:
+                continue
+            metric, scale = known
+            if metric in chosen and self._rank(keys[chosen[metric]]) <= self._rank(key):
+                continue
+            chosen[metric] = place
+            scaled[metric] = scale
+        places = tuple(chosen.values())
+        shape = _Shape(
+            tuple(chosen),
+            None if places == tuple(range(len(keys))) else _picker(places),
+            tuple((metric, scale) for metric, scale in scaled.items() if scale != 1.0),
+        )
+        if len(self._shapes) < MOST_SHAPES:
+            self._shapes[keys] = shape
+        return shape
+
+    def _rank(self, key: str) -> int:
+        return self._order.get(key, 0)
 
     def _look_up(self, key: str) -> tuple[Metric, float] | None:
         found: tuple[Metric, float] | None = None
         short = self._keys.get(key) or self._by_pattern(key)
         if short is not None:
             found = (Metric(PREFIX + short), self._scales.get(key, 1.0))
-        elif key not in self._ignored and self._own < MOST_OWN_KEYS:
+        elif key not in self._ignored and self._own < MOST_OWN_KEYS and 0 < len(key) <= 200:
             self._own += 1
             found = (Metric(_VALUE, {"key": key}), 1.0)
         if len(self._known) < 10 * MOST_OWN_KEYS:
@@ -50,8 +109,8 @@ class Table:
                     return short
         return None
 
-    def rows(self, numbers: Numbers, step: int | None, time: float | None = None) -> Iterator[Row | Event]:
-        """The row of one record, and an event where loss or gradient are not finite. Absent values are left out."""
+    def _one_by_one(self, numbers: Numbers, step: int | None, time: float | None) -> list[Row | Event]:
+        """The way of records with missing or non-finite values."""
         values: dict[Metric, float] = {}
         ranks: dict[Metric, int] = {}
         bad = ""
@@ -62,14 +121,22 @@ class Table:
             if known is None:
                 continue
             metric, scale = known
-            rank = self._order.get(key, 0)
+            rank = self._rank(key)
             if metric in values and ranks.get(metric, 0) <= rank:
                 continue
             values[metric] = value if scale == 1.0 else value * scale
             ranks[metric] = rank
             if value - value != 0 and metric.name in _WATCHED:
                 bad = f"{key} is {value}"
+        found: list[Row | Event] = []
         if values:
-            yield Row(values, step, time)
+            found.append(Row(values, step, time))
         if bad:
-            yield Event("nan_loss", bad, {}, step, time)
+            found.append(Event("nan_loss", bad, {}, step, time))
+        return found
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[list[float | None]], tuple[float | None, ...]]:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda values: tuple(values[place] for place in places)

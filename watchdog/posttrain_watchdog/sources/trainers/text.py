@@ -33,6 +33,13 @@ _WORDS = {
 }
 _WORDS |= {"+inf": float("inf"), "+infinity": float("inf"), "true": 1.0, "false": 0.0}
 
+_BARE = re.compile(r"(?<=[:,\[\s])([-+]?(?:nan|NaN|inf|Infinity))(?=\s*[,}\]])")
+_NUMPY = re.compile(r"(?:np|numpy)\.\w+\(([^()]*)\)")
+_SCALARS = ("np.float64(", "np.float32(", "np.int64(", "np.int32(")
+_RANK = re.compile(r"\[(?:rank|default)(\d+)\]:? ?")
+
+_LONGEST_TOLERATED = 1 << 20
+
 _fast = msgspec.json.Decoder(dict[str, float | None], strict=False)
 
 
@@ -49,6 +56,32 @@ def bare(line: str) -> str:
     if line.endswith(("cluster]", "deduplication)")) or "across cluster]" in line:
         line = _REPEATED.sub("", line)
     return line
+
+
+def rank(line: str) -> tuple[int | None, str]:
+    """(rank, the rest) of a line that torchrun or a logger marked with its rank in front: `[rank3]:`, `[default0]:`."""
+    match = _RANK.match(line) if line.startswith("[") else None
+    return (None, line) if match is None else (int(match.group(1)), line[match.end() :])
+
+
+class Stamps:
+    """Timestamps of one log. A time of day without a date counts on from the day before when it passes midnight."""
+
+    def __init__(self) -> None:
+        self._day = 0.0
+        self._last = 0.0
+
+    def take(self, line: str) -> tuple[float | None, str]:
+        """(seconds or None, the rest)."""
+        if not line[:1].isdigit() and line[:1] != "[":
+            return None, line
+        time, rest = stamp(line, self._day)
+        if time is not None:
+            if time < 1e8 and time < self._last - 43_200:
+                self._day += 86_400
+                time += 86_400
+            self._last = time
+        return time, rest
 
 
 def stamp(line: str, day: float = 0.0) -> tuple[float | None, str]:
@@ -97,18 +130,49 @@ def python_dict(text: str) -> Numbers:
     A fast path for what is JSON but for its quotes, then a tolerant one: bare nan, None, tensors, nested dicts (whose
     inner keys count as they stand), anything behind the brace.
     """
-    end = text.rfind("}")
-    if end >= 0:
-        text = text[: end + 1]
+    end = text.find("}")
+    quick = text[: end + 1 or None].replace("'", '"')
+    if "None" in quick:
+        quick = quick.replace(": None", ": null")
     try:
-        quick = text.replace("'", '"')
-        return _fast.decode(quick.replace(": None", ": null") if "None" in quick else quick)
+        return _fast.decode(quick)
+    except (msgspec.DecodeError, UnicodeError):
+        pass
+    if len(text) > _LONGEST_TOLERATED:
+        return {}
+    text = text[: text.rfind("}") + 1 or None]
+    try:
+        return _fast.decode(_NUMPY.sub(r"\1", _BARE.sub(r'"\1"', quick)))
     except (msgspec.DecodeError, UnicodeError):
         pass
     found: Numbers = {}
     for key, single, double, plain in _PAIR.findall(text):
         value = single or double or plain
         found[key] = None if value.strip() in ("None", "null") else number(value)
+    return found
+
+
+def dashed(body: str) -> Numbers:
+    """The numbers of `key:value - key:value - ...`: a fast path through JSON, then pair by pair."""
+    if "(" in body:
+        for scalar in _SCALARS:
+            body = body.replace(scalar, "")
+        body = _NUMPY.sub(r"\1", body) if "(" in body else body.replace(")", "")
+    if '"' not in body and "\\" not in body:
+        quick = '{"' + body.replace(":", '":').replace(" - ", ',"') + "}"
+        try:
+            return _fast.decode(quick)
+        except (msgspec.DecodeError, UnicodeError):
+            pass
+        try:
+            return _fast.decode(_BARE.sub(r'"\1"', quick))
+        except (msgspec.DecodeError, UnicodeError):
+            pass
+    found: Numbers = {}
+    for part in body.split(" - "):
+        key, colon, value = part.rpartition(":")
+        if colon:
+            found[key.strip()] = number(value)
     return found
 
 
@@ -120,7 +184,7 @@ def json_numbers(line: str | bytes) -> Numbers | None:
         pass
     text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
     try:
-        data = msgspec.json.decode(re.sub(r"(?<=[:,\[\s])(-?)(NaN|Infinity)(?=\s*[,}\]])", r'"\1\2"', text))
+        data = msgspec.json.decode(_BARE.sub(r'"\1"', text))
     except (msgspec.DecodeError, UnicodeError):
         return None
     return flattened(data) if isinstance(data, dict) else None

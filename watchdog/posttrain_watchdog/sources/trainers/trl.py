@@ -7,12 +7,12 @@ that add it. The importance-ratio keys are taken after clamping or masking, so t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
 from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
-from posttrain_watchdog.sources.trainers.table import Table
+from posttrain_watchdog.sources.trainers.table import MOST_SHAPES, Table
 
 KEYS: Mapping[str, str] = {
     "epoch": "epoch",
@@ -67,15 +67,18 @@ _HEAD = re.compile(
     r"""\s*\{(?:'(?:loss|train_runtime|train_loss|eval_\w+|reward|grad_norm|step|num_tokens)'|"(?:loss|train_runtime)")\s*:"""
 )
 _REMARK = re.compile(r"\}\s*#\s*step\s+(\d+)\s*$")
+_BAR = re.compile(r"(?:^|\r)\s*\d{1,3}%\|[^|\r]*\|\s*(\d+)/(\d+) \[")
 _RAW_MODE = "runs with `--logprobs-mode raw_logprobs`"
 _IGNORED = frozenset({"step", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
 _OWN = frozenset({*KEYS, *ASYNC_KEYS, "step", "train_runtime", "train_loss", "eval_loss", "eval_runtime"})
 _SURE = ("grad_norm", "reward", "learning_rate", "epoch", "num_tokens", "train_runtime", "step", "kl", "entropy")
+_MOST_WRAPPED = 40
+"""Lines over which a terminal may have broken one dict."""
 
 
 def recognises(line: str) -> bool:
     """A dict line that starts as the HF trainer's do and carries at least one more of its keys."""
-    _, body = text.stamp(text.bare(line))
+    body = text.rank(text.stamp(text.bare(line))[1])[1]
     return _HEAD.match(body) is not None and sum(f"'{k}'" in body or f'"{k}"' in body for k in _SURE) >= 2
 
 
@@ -86,40 +89,91 @@ class Dialect:
         self._table = Table(KEYS, ignored=_IGNORED)
         self._async = Table({**KEYS, **ASYNC_KEYS}, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
+        self._tables: dict[tuple[str, ...], Table | None] = {}
+        self._wrapped: list[str] = []
+        self._bar: tuple[int, int] | None = None
+        self._bars_total = 0
 
     def feed(self, line: str) -> Iterable[Row | Event]:
-        if "{" not in line and _RAW_MODE not in line:
-            return ()
+        if "%|" in line and (bars := _BAR.findall(line)):
+            self._note_bar(int(bars[-1][0]), int(bars[-1][1]))
+        if self._wrapped:
+            return self._unwrapped(line)
+        if "{" not in line:
+            return [Event("logprobs_mode_raw_warning", line.strip()[:500])] if _RAW_MODE in line else ()
         return self._read(line)
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
-        if _RAW_MODE in line:
-            yield Event("logprobs_mode_raw_warning", line.strip()[:500])
-            return
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _note_bar(self, done: int, total: int) -> None:
+        """The trainer's own bar is the longest one; those of an evaluation are shorter."""
+        if total >= self._bars_total:
+            self._bar, self._bars_total = (done, total), total
+
+    def _unwrapped(self, line: str) -> Iterable[Row | Event]:
+        if _HEAD.match(line) or len(self._wrapped) >= _MOST_WRAPPED or len(line) > 4096:
+            self._wrapped = []
+            return self._read(line)
+        self._wrapped.append(line)
+        if "}" not in line:
+            return ()
+        whole_line, self._wrapped = "".join(self._wrapped), []
+        return self._read(whole_line)
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line)
         time: float | None = None
         if not line.startswith("{"):
-            time, line = text.stamp(line)
-        if _HEAD.match(line) is None or "}" not in line:
-            return
-        numbers = text.python_dict(line)
-        if sum(value is not None for key, value in numbers.items() if key in _OWN) < 2:
-            return
-        if "train_runtime" in numbers:
-            yield Event("run_finished", line[:300], {}, self._steps.step, time)
-            return
-        if any(key.startswith("eval_") for key in numbers) and "loss" not in numbers:
-            return
-        step = whole(numbers.get("step"))
-        remark = _REMARK.search(line)
-        if step is None and remark is not None:
-            step = int(remark.group(1))
-        if step is None:
-            step = self._steps.counted()
-        else:
-            yield from self._steps.told(step, time)
-        table = self._async if "sample/staleness_mean" in numbers or "perf/step_s" in numbers else self._table
-        yield from table.rows(numbers, step, time)
+            time, line = self._stamps.take(line)
+            line = text.rank(line)[1]
+        if _HEAD.match(line) is None:
+            return ()
+        if "}" not in line:
+            self._wrapped = [line] if len(line) < 4096 else []
+            return ()
+        return self._record(text.python_dict(line), line, time)
 
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+    def _record(self, numbers: text.Numbers, line: str, time: float | None) -> Iterable[Row | Event]:
+        keys = tuple(numbers)
+        table = self._tables[keys] if keys in self._tables else self._table_of(keys)
+        if table is None:
+            if "train_runtime" in numbers:
+                return [*self._steps.last(), Event("run_finished", line[:300], {}, self._steps.step, time)]
+            return ()
+        step = whole(numbers.get("step"))
+        if step is None and not line.endswith("}"):
+            remark = _REMARK.search(line)
+            step = int(remark.group(1)) if remark is not None else None
+        if step is not None:
+            return self._steps.told(step, time, table.rows(numbers, step, time))
+        return self._counted(numbers, table, time)
+
+    def _table_of(self, keys: tuple[str, ...]) -> Table | None:
+        """The table of records with these keys; None for what is no record of a step."""
+        table: Table | None = self._table
+        foreign = len(_OWN.intersection(keys)) < 2 or "train_runtime" in keys
+        evaluation = "loss" not in keys and any(key.startswith("eval_") for key in keys)
+        if foreign or evaluation or ("step" not in keys and not self._steps.usual(keys)):
+            table = None
+        elif "sample/staleness_mean" in keys or "perf/step_s" in keys:
+            table = self._async
+        if len(self._tables) < MOST_SHAPES:
+            self._tables[keys] = table
+        return table
+
+    def _counted(self, numbers: text.Numbers, table: Table, time: float | None) -> list[Row | Event]:
+        """A record without a step: the bar tells it where there is one, else records are counted."""
+        before = self._steps.step
+        step = self._steps.counted()
+        resumed: list[Row | Event] = []
+        if self._bar is not None:
+            done, self._bar = self._bar[0], None
+            # a bar that was not redrawn yet is one record behind
+            if done > step or 0 < done < (before or 0):
+                if before is not None and done < before:
+                    text_ = f"steps go back from {before} to {done}"
+                    resumed = [Event("resumed", text_, {"step": str(done)}, done, time)]
+                step = self._steps.step = done
+        return [*resumed, *table.rows(numbers, step, time)]

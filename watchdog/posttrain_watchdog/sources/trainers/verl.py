@@ -1,13 +1,14 @@
 """verl's console (`step:N - key:value - ...`) and its JSONL file logger ({"step":N,"data":{...}}); 0.5.0 to 0.9.1.
 
 numpy 2 scalars are printed with their type; from 0.7 on the file logger writes NaN as null. In token mode the
-rollout_is statistics are taken after clamping, so they count as applied weights. kl is mean(-d), the canonical k1.
+rollout_is statistics are taken after clamping (in sequence mode only their mean, and a log does not say which mode
+it is), so all count as applied weights. kl is mean(-d), the canonical k1.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -65,12 +66,12 @@ KEYS: Mapping[str, str] = {
     "training/global_step": "weight_version",
     "rollout_corr/rollout_is_mean": "is_weight_mean",
     "mismatch/rollout_is_mean": "is_weight_mean",
-    "rollout_corr/rollout_is_min": "is_ratio_min",
-    "mismatch/rollout_is_min": "is_ratio_min",
-    "rollout_corr/rollout_is_max": "is_ratio_max",
-    "mismatch/rollout_is_max": "is_ratio_max",
-    "rollout_corr/rollout_is_std": "is_ratio_std",
-    "mismatch/rollout_is_std": "is_ratio_std",
+    "rollout_corr/rollout_is_min": "is_weight_min",
+    "mismatch/rollout_is_min": "is_weight_min",
+    "rollout_corr/rollout_is_max": "is_weight_max",
+    "mismatch/rollout_is_max": "is_weight_max",
+    "rollout_corr/rollout_is_std": "is_weight_std",
+    "mismatch/rollout_is_std": "is_weight_std",
     "rollout_corr/rollout_is_oob_ratio": "is_out_of_bounds_fraction",
     "rollout_corr/rollout_is_ratio_fraction_high": "is_out_of_bounds_fraction_high",
     "mismatch/rollout_is_ratio_fraction_high": "is_out_of_bounds_fraction_high",
@@ -107,14 +108,12 @@ KEYS: Mapping[str, str] = {
     "rollout/moe/max_vio/max": "moe_max_violation",
 }
 
-_SCALES = {"perf/mfu/actor": 1.0}
 _LINE = re.compile(r"\s*(?:step|global_step):\s*(\d+) - ")
-_FILE = re.compile(r"\{\s*\"step\"\s*:\s*(\d+)\s*,\s*\"data\"\s*:\s*\{")
-_GENERATION = re.compile(r"\s*num_gen_batches=(\d+)")
+_FILE = re.compile(r"\{\s*\"step\"\s*:\s*(\d+)\s*,\s*\"data\"\s*:\s*(?=\{)")
 
 
 def recognises(line: str) -> bool:
-    body = text.bare(line)
+    body = text.rank(text.stamp(text.bare(line))[1])[1]
     return _FILE.match(body) is not None or (_LINE.match(body) is not None and "/" in body and ":" in body)
 
 
@@ -122,33 +121,30 @@ class Dialect:
     """Reads one console or file logger."""
 
     def __init__(self, logging_steps: int = 1) -> None:
-        self._table = Table(KEYS, _SCALES, frozenset({"step"}))
+        self._table = Table(KEYS, ignored=frozenset({"step"}))
         self._steps = StepCounter(logging_steps)
+        self._stamps = text.Stamps()
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "step" in line else ()
 
-    def _read(self, line: str) -> Iterator[Row | Event]:
+    def close(self) -> Iterable[Row | Event]:
+        return self._steps.last()
+
+    def _read(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line)
-        time, line = text.stamp(line)
+        time, line = self._stamps.take(line)
+        line = text.rank(line)[1]
         match = _LINE.match(line)
-        numbers: text.Numbers = {}
         if match is not None:
-            for part in line[match.end() :].split(" - "):
-                key, colon, value = part.rpartition(":")
-                if colon:
-                    numbers[key.strip()] = text.number(value)
+            numbers = text.dashed(line[match.end() :])
+            if "/" not in line:
+                return ()
         else:
             match = _FILE.match(line)
-            if match is None:
-                return
-            nested = text.json_numbers(line)
-            if nested is None:
-                return
-            numbers = {key.removeprefix("data/"): value for key, value in nested.items() if key != "step"}
+            found = text.json_numbers(line[match.end() : line.rfind("}")]) if match is not None else None
+            if match is None or found is None:
+                return ()
+            numbers = found
         step = int(match.group(1))
-        yield from self._steps.told(step, time)
-        yield from self._table.rows(numbers, step, time)
-
-    def close(self) -> Iterable[Row | Event]:
-        return ()
+        return self._steps.told(step, time, self._table.rows(numbers, step, time))
