@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import orjson
 import pytest
 
+from posttrain_watchdog.alerting import kept
 from posttrain_watchdog.alerting.evaluation import Evaluator
 from posttrain_watchdog.alerting.rules import RuleError, RuleSet, parse_rules
 from posttrain_watchdog.model import Metric
 from posttrain_watchdog.promql.engine import Engine
 from posttrain_watchdog.series.store import Store
 from posttrain_watchdog.shipped import rule_files
+from posttrain_watchdog.state import State
 
 
 class Bench:
@@ -216,3 +219,205 @@ def test_every_fault_of_every_file_is_told_at_once(tmp_path: Path) -> None:
 
 def test_the_shipped_rules_load() -> None:
     assert len(list(RuleSet.load(rule_files()).rules())) > 30
+
+
+def test_a_limit_that_is_still_there_is_no_sign_of_life() -> None:
+    """posttrain_limit and ALERTS carry labels of the alert too; only what was judged counts."""
+    bench = Bench(
+        """
+        groups:
+          - name: g
+            rules:
+              - alert: High
+                expr: |
+                  x > on () group_left () (max(limit) or vector(5))
+                    or (x > 3 and on (run) ALERTS{alertname="High", alertstate="firing"})
+        """
+    )
+    limit = {Metric("limit", {"run": "a"}): 6.0}
+    for time in (0, 15):
+        bench.store.append_values(time, limit, writer="limits")
+        bench.at(time, {"a": 9})
+    bench.store.append_values(30, limit, writer="limits")
+    assert bench.at(30, {}) == []
+    assert [a.state for a in bench.evaluator.alerts()] == ["firing"]
+    assert bench.at(45, {"a": 4}) == []
+    assert bench.at(60, {"a": 2}) == [("a", "resolved")]
+    assert bench.evaluator.alerts()[0].value == 2
+
+
+@pytest.mark.parametrize(
+    ("expr", "vanishes"),
+    [
+        ("x > 5", True),
+        ("5 < x", True),
+        ("sum by (run) (x) > 5", True),
+        ("max_over_time(x[30s]) > 5", True),
+        ("x > 5 unless on (run) other == 1", True),
+        ("x > 5 and on (run) y > 5", True),
+        ("x > 5 and x > on (run) y", True),
+        ("topk(1, x) > 5", True),
+        ("(x > 5) * 2", True),
+        ('label_replace(x, "who", "$1", "run", "(.*)") > 5', True),
+        ("max_over_time((x > 5)[30s:15s])", True),
+        ('count_values by (run) ("v", x > 5)', True),
+        ('absent(gone{run="a"}) and on (run) x > 5', True),
+    ],
+)
+def test_ended_data_is_told_from_a_false_condition(expr: str, vanishes: bool) -> None:
+    """Whatever the shape of the expression: low values resolve, no values keep."""
+    for ends, expected in ((False, 1), (True, 0)):
+        bench = Bench(f"groups: [{{name: g, rules: [{{alert: A, expr: '{expr}'}}]}}]")
+        y = {Metric("y", {"run": "a"}): 6.0}
+        changes = []
+        for time in range(0, 75, 15):
+            bench.store.append_values(time, y, writer="y")
+            changes += bench.at(time, {"a": 9.0})
+        assert [c[1] for c in changes] == ["firing"], expr
+        for time in range(75, 600, 15):
+            bench.store.append_values(time, y, writer="y")
+            changes += bench.at(time, {} if ends else {"a": 1.0})
+        assert [c[1] for c in changes][1:] == ["resolved"] * expected, (expr, ends)
+
+
+def test_absence_that_ends_is_a_recovery() -> None:
+    bench = Bench("groups: [{name: g, rules: [{alert: Gone, expr: 'absent(x{run=\"a\"})'}]}]")
+    assert bench.at(0, {}) == [("a", "firing")]
+    assert bench.at(15, {"a": 1}) == [("a", "resolved")]
+
+
+def test_alerts_of_a_run_that_finished_resolve_and_those_of_others_stay() -> None:
+    bench = Bench(HIGH)
+    for time in (0, 60):
+        bench.at(time, {"a": 9, "b": 9})
+    changes = bench.evaluator.evaluate(75.0)
+    assert changes == []
+    bench.store.append_values(90, {}, writer="live")
+    changes = bench.evaluator.evaluate(90.0, finished_runs={"b"})
+    assert [(c.alert.labels["run"], c.state) for c in changes] == [("b", "resolved")]
+
+
+def test_a_corrected_limit_keeps_the_alert_and_a_rule_taken_away_resolves_it() -> None:
+    bench = Bench(HIGH)
+    for time in (0, 60):
+        bench.at(time, {"a": 9})
+    bench.evaluator.replace(RuleSet(tuple(parse_rules(HIGH.replace("x > 5", "x > 6")))))
+    assert bench.at(75, {"a": 9}) == []
+    bench.evaluator.replace(RuleSet())
+    assert bench.at(90, {"a": 9}) == [("a", "resolved")]
+    assert bench.engine.instant("ALERTS", 90).samples == []  # type: ignore[union-attr]
+    assert [a.resolved_at for a in bench.evaluator.alerts()] == [90]
+    bench.at(90 + 901, {"a": 9})
+    assert bench.evaluator.alerts() == []
+
+
+def test_two_rules_of_one_name_keep_their_alerts_apart() -> None:
+    rules = """
+        groups:
+          - name: g
+            rules:
+              - {alert: High, expr: x > 5, labels: {severity: warning}}
+              - {alert: High, expr: x > 8, labels: {severity: critical}}
+        """
+    bench = Bench(rules)
+    bench.at(0, {"a": 9})
+    kept = orjson.loads(orjson.dumps(bench.evaluator.dump()))
+    again = Bench(rules)
+    again.evaluator.restore(kept)
+    assert again.at(15, {"a": 7}) == [("a", "resolved")]
+    assert [(a.labels["severity"], a.state) for a in again.evaluator.alerts()] == [
+        ("warning", "firing"),
+        ("critical", "inactive"),
+    ]
+
+
+def test_a_tick_that_is_a_little_early_does_not_cost_a_turn() -> None:
+    bench = Bench("groups: [{name: g, interval: 15s, rules: [{record: 'a:b', expr: x}]}]")
+    turns = []
+    for time in (0, 14.99, 30.01, 44.98, 50, 60):
+        bench.at(time, {"a": 1})
+        turns.append(bench.evaluator.groups[0].evaluated)
+    assert turns == [0, 14.99, 30.01, 44.98, 44.98, 60]
+
+
+def test_the_rules_view_is_that_of_prometheus() -> None:
+    bench = Bench(HIGH)
+    bench.at(0, {"a": 9.25})
+    (rule,) = bench.evaluator.rules_payload()["groups"][0]["rules"]
+    assert rule["state"] == "pending"
+    assert (rule["type"], rule["health"], rule["duration"]) == ("alerting", "ok", 60)
+    assert rule["alerts"] == bench.evaluator.alerts_payload()
+    assert rule["alerts"][0]["value"] == "9.25e+00"
+    assert rule["alerts"][0]["activeAt"] == "1970-01-01T00:00:00.000Z"
+
+
+def test_state_survives_the_death_of_the_process(tmp_path: Path) -> None:
+    """for, keep_firing_for and startsAt go on exactly, also where values are no numbers."""
+    rules = HIGH.replace("for: 1m", "for: 1m\n            keep_firing_for: 2m")
+    path = tmp_path / "state"
+    bench = Bench(rules)
+    bench.at(0, {"a": math.inf, "b": 9})
+    bench.at(60, {"a": math.inf, "b": 9})
+    bench.at(75, {"a": math.inf, "b": 1, "c": 9})
+    state = State(path)
+    kept.save(state, bench.evaluator)
+    state.close()
+
+    again = Bench(rules)
+    state = State(path)
+    assert kept.restore(state, again.evaluator) == []
+    state.close()
+    assert again.evaluator.alerts_payload() == bench.evaluator.alerts_payload()
+    assert again.at(140, {"a": math.inf, "b": 1, "c": 9}) == [("c", "firing")]
+    assert again.at(195, {"a": math.inf, "b": 1, "c": 9}) == [("b", "resolved")]
+    assert [a.fired_at for a in again.evaluator.alerts()] == [60, 60, 140]
+
+
+def test_a_kept_record_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    state = State(tmp_path / "state")
+    state.put(kept.AREA, {"x": {"rule": ["g", "High"]}, "y": 5})
+    bench = Bench(HIGH)
+    assert len(kept.restore(state, bench.evaluator)) == 2
+    state.close()
+
+
+def test_rules_may_be_written_with_anchors_and_may_stand_twice() -> None:
+    """promtool takes both; the second is for `rules check` to say."""
+    groups = parse_rules(
+        textwrap.dedent(
+            """
+            groups:
+              - name: g
+                rules:
+                  - &one {alert: A, expr: x}
+                  - {<<: *one, for: 1m}
+                  - *one
+            """
+        )
+    )
+    assert [(r.name, r.hold) for r in groups[0].rules] == [("A", 0), ("A", 60), ("A", 0)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "{" * 100_000,
+        "groups: &a [*a]",
+        "? {a: b}\n: c",
+        "groups: [{? [x] : y}]",
+        "\0",
+        "groups:\n- &g {name: a, <<: 5}",
+    ],
+)
+def test_hostile_yaml_is_a_fault(text: str) -> None:
+    with pytest.raises(RuleError):
+        parse_rules(text)
+
+
+def test_a_small_file_cannot_be_made_of_millions_of_rules() -> None:
+    many = ", ".join(["*r"] * 1000)
+    groups = ", ".join(f"{{name: g{i}, rules: *l}}" for i in range(200))
+    text = f"groups: [{{name: x, rules: &l [&r {{alert: A, expr: x}}, {many}]}}, {groups}]"
+    with pytest.raises(RuleError, match="more than 50000 rules"):
+        parse_rules(text)

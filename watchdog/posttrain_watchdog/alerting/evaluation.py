@@ -1,54 +1,28 @@
 """Evaluates rule groups over the store: recording rules write series, alerting rules live their life cycle.
 
 Promises: one rule that fails is counted and named, the others go on; the state of alerts survives a reload of the
-rules and, through `dump` and `restore`, a restart of the daemon. The time is an argument.
-
-"Vanished" against "false": when an active alert leaves the rule's result, the selectors of its expression are
-asked. If any of them still gives a series whose labels agree with the alert's, there is data and the condition is
-false: the alert resolves. If none does, the data vanished (`watchdog_on_missing` decides).
+rules and, through `dump` and `restore` (kept.py), a restart of the daemon; the alerts of a rule that is taken away
+resolve. The time is an argument.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from posttrain_watchdog.alerting.lifecycle import Instance, Surroundings, Transition, advance
+from posttrain_watchdog import clock
+from posttrain_watchdog.alerting import views
+from posttrain_watchdog.alerting.lifecycle import RESOLVED_RETENTION, Asked, Instance, Surroundings, Transition, advance
 from posttrain_watchdog.alerting.rules import Group, Rule, RuleSet
+from posttrain_watchdog.alerting.standing import Evidence, Standing, StandingGroup, keyed, stand, vector, writer
 from posttrain_watchdog.alerting.templates import Context, Template, TemplateError, expand
 from posttrain_watchdog.model import Alert, LabelPairs, Metric
-from posttrain_watchdog.promql.engine import Engine, Query
+from posttrain_watchdog.promql.engine import Engine
 from posttrain_watchdog.promql.errors import PromQLError
-from posttrain_watchdog.promql.inspect import selectors
-from posttrain_watchdog.promql.values import Scalar, Value, Vector
 from posttrain_watchdog.series.store import Store
 
-_VALUES = {math.inf: "+Inf", -math.inf: "-Inf"}
-
-
-@dataclass(slots=True)
-class _Standing:
-    """One rule in force: its prepared expressions, its alerts, its health."""
-
-    rule: Rule
-    query: Query
-    resolve: Query | None
-    selectors: list[Query]
-    active: dict[LabelPairs, Alert] = field(default_factory=dict)
-    health: str = "unknown"
-    error: str = ""
-    evaluated: float = 0.0
-
-
-@dataclass(slots=True)
-class _StandingGroup:
-    group: Group
-    rules: list[_Standing]
-    due: float = -math.inf
-    evaluated: float = 0.0
+_AS_PROMETHEUS = Surroundings(lambda alert: False, lambda alert: math.nan)
 
 
 class Evaluator:
@@ -63,68 +37,105 @@ class Evaluator:
         interval: float = 0.0,
         external_labels: Mapping[str, str] | None = None,
         external_url: str = "",
-        vanishing_resolves: bool = False,
+        as_prometheus: bool = False,
+        elapsed: clock.Clock = clock.elapsed,
     ) -> None:
         """`interval` is how often groups without one of their own are evaluated; 0 means at every call.
 
-        With `vanishing_resolves` a series that vanishes is a recovery, as Prometheus has it: for rule unit tests.
+        `as_prometheus` leaves out what goes beyond Prometheus (`watchdog_` annotations, vanished series), as rule
+        unit tests must to agree with promtool.
         """
-        self._vanishing_resolves = vanishing_resolves
         self._engine = engine
         self._store = store
         self._interval = interval
         self._external_labels = dict(external_labels or {})
         self._external_url = external_url
-        self._groups: list[_StandingGroup] = []
+        self._as_prometheus = as_prometheus
+        self._elapsed = elapsed
+        self._groups: list[StandingGroup] = []
+        self._orphans: list[Alert] = []
+        self._ended: list[str] = []
         self.failures: dict[str, int] = {}
         """evaluations that failed, by group/rule"""
         self.replace(rules)
 
-    def replace(self, rules: RuleSet) -> None:
-        """Puts another set in force; alerts of rules that stay keep their state."""
-        kept = {(g.group.name, s.rule.name, s.rule.expr): s.active for g in self._groups for s in g.rules}
-        standing = []
-        for group in rules.groups:
-            members = []
-            for rule in group.rules:
-                one = self._stand(rule)
-                one.active = kept.get((group.name, rule.name, rule.expr), {})
-                members.append(one)
-            standing.append(_StandingGroup(group, members))
-        self._groups = standing
+    @property
+    def groups(self) -> Sequence[StandingGroup]:
+        """The groups in force, for those who show or keep them."""
+        return self._groups
+
+    @property
+    def interval(self) -> float:
+        return self._interval
 
     @property
     def rules_loaded(self) -> int:
         return sum(len(g.rules) for g in self._groups)
 
-    def _stand(self, rule: Rule) -> _Standing:
-        asked = [
-            self._engine.prepare(f"{name or ''}{{{','.join(str(m) for m in matchers)}}}")
-            for name, matchers in selectors(rule.expr)
-            if name is not None or matchers
-        ]
-        resolve = self._engine.prepare(rule.resolve_expr) if rule.resolve_expr else None
-        return _Standing(rule, self._engine.prepare(rule.expr), resolve, asked)
+    def replace(self, rules: RuleSet) -> None:
+        """Puts another set in force; alerts of rules that stay keep their state, those of rules that go resolve.
 
-    def evaluate(self, now: float, *, run_finished: bool = False) -> list[Transition]:
-        """Evaluates the groups that are due; returns what changed."""
-        changes: list[Transition] = []
+        Raises PromQLError, with the old set still in force.
+        """
+        groups = stand(rules, self._engine)
+        before = {key: (group, standing) for key, group, standing in keyed(self._groups)}
+        writers = {writer(g.group, s.rule) for g in self._groups for s in g.rules}
+        timing = {(g.group.path, g.group.name, g.group.interval): g.due for g in self._groups}
+        for key, _, standing in keyed(groups):
+            found = before.pop(key, None)
+            if found is not None:
+                standing.active = found[1].active
+                standing.health, standing.error = found[1].health, found[1].error
+                standing.evaluated, standing.seconds = found[1].evaluated, found[1].seconds
+        for group in groups:
+            group.due = timing.get((group.group.path, group.group.name, group.group.interval), -math.inf)
+        self._orphans += [a for _, s in before.values() for a in s.active.values() if a.state == "firing"]
+        self._ended += sorted(writers - {writer(g.group, s.rule) for g in groups for s in g.rules})
+        self._groups = groups
+
+    def evaluate(
+        self, now: float, *, run_finished: bool = False, finished_runs: Collection[str] = ()
+    ) -> list[Transition]:
+        """Evaluates the groups that are due; returns what changed.
+
+        `run_finished`: every run ended as it should; `finished_runs`: the names of those that did. What vanishes
+        then is no surprise: the alerts of a finished run (label `run`) resolve.
+        """
+
+        def finished(alert: Alert) -> bool:
+            return run_finished or alert.labels.get("run", "") in finished_runs
+
+        changes = self._let_go(now)
         for group in self._groups:
-            interval = group.group.interval if group.group.interval is not None else self._interval
-            if now < group.due - 1e-6:
+            interval = self._interval if group.group.interval is None else group.group.interval
+            if not group.take_turn(now, interval):
                 continue
-            group.due = now + interval if interval else now
-            group.evaluated = now
+            began = self._elapsed()
             for standing in group.rules:
-                changes += self._evaluate_rule(group.group, standing, now, run_finished)
+                changes += self._evaluate_rule(group.group, standing, now, finished)
+            group.seconds = self._elapsed() - began
         return changes
 
-    def _evaluate_rule(self, group: Group, standing: _Standing, now: float, run_finished: bool) -> list[Transition]:
+    def _let_go(self, now: float) -> list[Transition]:
+        """Ends the series of rules that are no longer in force, and resolves their alerts."""
+        for each in self._ended:
+            self._store.end_writer(now, each)
+        self._ended.clear()
+        changes = []
+        for alert in self._orphans:
+            if alert.state == "firing":
+                alert.state, alert.resolved_at = "inactive", now
+                changes.append(Transition(alert, "resolved"))
+        self._orphans = [a for a in self._orphans if now - (a.resolved_at or now) <= RESOLVED_RETENTION]
+        return changes
+
+    def _evaluate_rule(self, group: Group, standing: Standing, now: float, finished: Asked) -> list[Transition]:
         standing.evaluated = now
+        began = self._elapsed()
         try:
-            samples = _vector(standing.query.instant(now))
+            samples = vector(standing.query.instant(now - group.query_offset))
             if standing.rule.alerting:
-                changes = self._alert(group, standing, samples, now, run_finished)
+                changes = self._alert(group, standing, samples, now, finished)
             else:
                 changes = []
                 self._record(group, standing.rule, samples, now)
@@ -133,6 +144,8 @@ class Evaluator:
             name = f"{group.name}/{standing.rule.name}"
             self.failures[name] = self.failures.get(name, 0) + 1
             return []
+        finally:
+            standing.seconds = self._elapsed() - began
         standing.health, standing.error = "ok", ""
         return changes
 
@@ -145,15 +158,15 @@ class Evaluator:
             values[written] = value
         if group.limit > 0 and len(values) > group.limit:
             raise ValueError(f"exceeded limit of {group.limit} with {len(values)} series")
-        self._store.append_values(now, values, writer=f"{group.path};{group.name};{rule.name};{rule.line}")
+        self._store.append_values(now, values, writer=writer(group, rule))
 
     def _alert(
         self,
         group: Group,
-        standing: _Standing,
+        standing: Standing,
         samples: Sequence[tuple[Metric, float]],
         now: float,
-        run_finished: bool,
+        finished: Asked,
     ) -> list[Transition]:
         rule = standing.rule
         instances: dict[LabelPairs, Instance] = {}
@@ -165,13 +178,15 @@ class Evaluator:
         if group.limit > 0 and len(instances) > group.limit:
             standing.active.clear()
             raise ValueError(f"exceeded limit of {group.limit} with {len(instances)} alerts")
-        evidence = _Evidence(standing, now)
-        around = Surroundings(evidence.vanished, evidence.recovered, run_finished or self._vanishing_resolves)
+        around = _AS_PROMETHEUS
+        if not self._as_prometheus:
+            evidence = Evidence(standing, now - group.query_offset)
+            around = Surroundings(evidence.vanished, evidence.recovered, finished)
         changes = advance(standing.active, rule, instances.values(), now, around)
         for change in changes:
             change.alert.rule = f"{group.name}/{rule.name}"
             if change.state == "resolved":
-                again = self._instance(rule, _result_labels(change.alert, rule), change.alert.value, now)
+                again = self._instance(rule, standing.result_labels(change.alert), change.alert.value, now)
                 change.alert.annotations = dict(again.annotations)
         self._write_state(group, standing, now)
         return changes
@@ -185,132 +200,48 @@ class Evaluator:
         return Instance({k: v for k, v in expanded.items() if v}, notes, value)
 
     def _query(self, expression: str, now: float) -> list[dict[str, Any]]:
-        found = _vector(self._engine.instant(expression, now))
+        found = vector(self._engine.instant(expression, now))
         return [{"Labels": {"__name__": m.name, **dict(m.labels)}, "Value": v} for m, v in found]
 
-    def _write_state(self, group: Group, standing: _Standing, now: float) -> None:
+    def _write_state(self, group: Group, standing: Standing, now: float) -> None:
         values: dict[Metric, float] = {}
         for alert in standing.active.values():
             if alert.state != "inactive":
                 values[Metric("ALERTS", {**alert.labels, "alertstate": alert.state})] = 1.0
                 values[Metric("ALERTS_FOR_STATE", alert.labels)] = alert.active_at
-        writer = f"alerts;{group.path};{group.name};{standing.rule.name};{standing.rule.line}"
-        self._store.append_values(now, values, writer=writer)
+        self._store.append_values(now, values, writer=writer(group, standing.rule))
 
     def alerts(self) -> list[Alert]:
         """All alerts that are pending or firing, and those resolved in the last 15 minutes."""
-        return [a for g in self._groups for s in g.rules for a in s.active.values()]
+        return [a for g in self._groups for s in g.rules for a in s.active.values()] + list(self._orphans)
 
     def alerts_payload(self) -> list[dict[str, Any]]:
         """As Prometheus' /api/v1/alerts lists them."""
-        return [_alert_json(a) for a in self.alerts() if a.state != "inactive"]
+        return [views.alert(a) for a in self.alerts() if a.state != "inactive"]
 
     def rules_payload(self) -> dict[str, Any]:
         """As Prometheus' /api/v1/rules has it."""
-        return {"groups": [self._group_json(g) for g in self._groups]}
-
-    def _group_json(self, group: _StandingGroup) -> dict[str, Any]:
-        return {
-            "name": group.group.name,
-            "file": group.group.path,
-            "interval": group.group.interval or self._interval,
-            "limit": group.group.limit,
-            "lastEvaluation": _rfc3339(group.evaluated),
-            "evaluationTime": 0.0,
-            "rules": [_rule_json(s) for s in group.rules],
-        }
+        return {"groups": [views.group(g, self._interval) for g in self._groups]}
 
     def dump(self) -> list[dict[str, Any]]:
         """The state of every alert, to be kept over a restart."""
         return [
-            {
-                "group": g.group.name,
-                "rule": s.rule.name,
-                "expr": s.rule.expr,
-                "labels": a.labels,
-                "annotations": a.annotations,
-                "state": a.state,
-                "active_at": a.active_at,
-                "value": a.value,
-                "fired_at": a.fired_at,
-                "resolved_at": a.resolved_at,
-                "last_seen": a.last_seen,
-                "keep_firing_since": a.keep_firing_since,
-            }
-            for g in self._groups
-            for s in g.rules
-            for a in s.active.values()
+            {"rule": key, "alerts": [views.kept(a) for a in s.active.values()]}
+            for key, _, s in keyed(self._groups)
+            if s.active
         ]
 
     def restore(self, kept: Sequence[Mapping[str, Any]]) -> None:
         """Takes up alerts where a former process left them, of the rules that are still in force."""
-        by_rule = {(g.group.name, s.rule.name, s.rule.expr): (g, s) for g in self._groups for s in g.rules}
+        by_key = {key: (g, s) for key, g, s in keyed(self._groups)}
         for each in kept:
-            found = by_rule.get((each["group"], each["rule"], each["expr"]))
+            group, name, labels, alerting, place = each["rule"]
+            found = by_key.get((group, name, tuple((k, v) for k, v in labels), alerting, place))
             if found is None:
                 continue
-            group, standing = found
-            alert = Alert(
-                name=each["rule"],
-                labels=dict(each["labels"]),
-                annotations=dict(each["annotations"]),
-                state=each["state"],
-                active_at=each["active_at"],
-                value=each["value"] if each["value"] is not None else math.nan,
-                fired_at=each["fired_at"],
-                resolved_at=each["resolved_at"],
-                last_seen=each["last_seen"],
-                keep_firing_since=each["keep_firing_since"],
-                rule=f"{group.group.name}/{each['rule']}",
-            )
-            standing.active[tuple(sorted(alert.labels.items()))] = alert
-
-
-class _Evidence:
-    """What the selectors of a rule say of an alert that left its result."""
-
-    def __init__(self, standing: _Standing, now: float) -> None:
-        self._standing = standing
-        self._now = now
-        self._samples: list[tuple[dict[str, str], float]] | None = None
-
-    def _agreeing(self, alert: Alert, samples: Sequence[tuple[dict[str, str], float]]) -> list[float]:
-        identity = _result_labels(alert, self._standing.rule)
-        found = []
-        for labels, value in samples:
-            shared = identity.keys() & labels.keys()
-            if (shared or not identity) and all(identity[k] == labels[k] for k in shared):
-                found.append(value)
-        return found
-
-    def _look(self) -> list[tuple[dict[str, str], float]]:
-        if self._samples is None:
-            self._samples = [
-                (dict(m.labels), v) for query in self._standing.selectors for m, v in _vector(query.instant(self._now))
-            ]
-        return self._samples
-
-    def vanished(self, alert: Alert) -> bool:
-        return bool(self._standing.selectors) and not self._agreeing(alert, self._look())
-
-    def recovered(self, alert: Alert) -> float | None:
-        if self._standing.resolve is not None:
-            asked = [(dict(m.labels), v) for m, v in _vector(self._standing.resolve.instant(self._now))]
-            return next(iter(self._agreeing(alert, asked)), None)
-        return next(iter(self._agreeing(alert, self._look())), math.nan)
-
-
-def _result_labels(alert: Alert, rule: Rule) -> dict[str, str]:
-    """The labels that came from the rule's result, without those that the rule itself adds."""
-    return {k: v for k, v in alert.labels.items() if k != "alertname" and k not in rule.labels}
-
-
-def _vector(value: Value) -> list[tuple[Metric, float]]:
-    if isinstance(value, Vector):
-        return value.samples
-    if isinstance(value, Scalar):
-        return [(Metric(""), value.value)]
-    raise PromQLError("rule result is not a vector or scalar")
+            for data in each["alerts"]:
+                alert = views.revived(name, f"{group}/{name}", data)
+                found[1].active[tuple(sorted(alert.labels.items()))] = alert
 
 
 def _expand(template: Template, context: Context) -> str:
@@ -318,52 +249,3 @@ def _expand(template: Template, context: Context) -> str:
         return expand(template, context)
     except TemplateError as error:
         return f"<error expanding template: {error}>"
-
-
-def _rfc3339(seconds: float) -> str:
-    try:
-        moment = datetime.fromtimestamp(seconds, timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return "0001-01-01T00:00:00Z"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _text(value: float) -> str:
-    return "NaN" if math.isnan(value) else _VALUES.get(value, f"{value:e}")
-
-
-def _alert_json(alert: Alert) -> dict[str, Any]:
-    return {
-        "labels": alert.labels,
-        "annotations": alert.annotations,
-        "state": alert.state,
-        "activeAt": _rfc3339(alert.active_at),
-        "value": _text(alert.value),
-    }
-
-
-def _rule_json(standing: _Standing) -> dict[str, Any]:
-    rule = standing.rule
-    common = {
-        "name": rule.name,
-        "query": rule.expr,
-        "labels": dict(rule.labels),
-        "health": standing.health,
-        "lastError": standing.error,
-        "lastEvaluation": _rfc3339(standing.evaluated),
-        "evaluationTime": 0.0,
-    }
-    if not rule.alerting:
-        return {**common, "type": "recording"}
-    alerts = [a for a in standing.active.values() if a.state != "inactive"]
-    states = {a.state for a in alerts}
-    state = "firing" if "firing" in states else "pending" if states else "inactive"
-    return {
-        **common,
-        "type": "alerting",
-        "state": state,
-        "duration": rule.hold,
-        "keepFiringFor": rule.keep_firing_for,
-        "annotations": dict(rule.annotations),
-        "alerts": [_alert_json(a) for a in alerts],
-    }

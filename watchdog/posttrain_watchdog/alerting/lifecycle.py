@@ -42,19 +42,19 @@ class Instance:
         return tuple(sorted(self.labels.items()))
 
 
-Absence = Callable[[Alert], bool]
-"""Whether the data behind an alert vanished (True) rather than the condition became false (False)."""
-Recovered = Callable[[Alert], float | None]
-"""The value that resolves an alert, where it may resolve; None keeps it."""
+Asked = Callable[[Alert], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What the life cycle must know beyond the rule's result."""
 
-    vanished: Absence
-    recovered: Recovered
-    run_finished: bool = False
+    vanished: Asked
+    """whether the data behind an alert vanished (True) rather than the condition became false (False)"""
+    recovered: Callable[[Alert], float | None]
+    """the value that resolves an alert, where it may resolve; None keeps it"""
+    finished: Asked = lambda alert: False
+    """whether the run that an alert speaks of has ended as it should"""
 
 
 def advance(
@@ -108,8 +108,9 @@ def _absent(
     """An alert that the rule's result no longer has."""
     alert = active[key]
     changes: list[Transition] = []
-    if rule.on_missing != "resolve" and not around.run_finished and around.vanished(alert):
+    if rule.on_missing != "resolve" and around.vanished(alert) and not around.finished(alert):
         # nothing has said since its data ended that it is well
+        alert.keep_firing_since = None
         if alert.state == "pending" and rule.on_missing == "fire":
             _fire(alert, now, changes)
         return changes

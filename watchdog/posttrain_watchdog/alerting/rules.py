@@ -25,6 +25,7 @@ _FACTORS = (31_536_000.0, 604_800.0, 86_400.0, 3600.0, 60.0, 1.0, 0.001)
 _GROUP_KEYS = {"name", "interval", "limit", "rules", "query_offset", "labels"}
 _RULE_KEYS = {"alert", "record", "expr", "for", "keep_firing_for", "labels", "annotations"}
 ON_MISSING = ("keep", "fire", "resolve")
+MAX_RULES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Group:
     interval: float | None
     limit: int
     rules: tuple[Rule, ...]
+    query_offset: float = 0.0
+    """seconds into the past at which the expressions are evaluated (Prometheus >= 2.53)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ def parse_rules(text: str, path: str = "<rules>") -> list[Group]:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be read"
         raise RuleError([Fault(path, mark.line + 1 if mark else 1, f"expected YAML: {problem}")]) from None
+    except RecursionError:
+        raise RuleError([Fault(path, 1, "expected a rule file, found YAML nested too deeply")]) from None
     if root is None:
         return []
     reader = _Reader(path)
@@ -159,6 +164,7 @@ class _Reader:
     def __init__(self, path: str) -> None:
         self._path = path
         self._group = self._rule = ""
+        self._count = 0
         self.faults: list[Fault] = []
 
     def _fault(self, node: yaml.Node, message: str, offset: int = 0) -> None:
@@ -169,8 +175,17 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self._fault(node, f"expected a mapping for {what}")
             return {}
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            try:
+                yaml.constructor.SafeConstructor().flatten_mapping(node)
+            except yaml.YAMLError as error:
+                self._fault(node, f"expected YAML: {getattr(error, 'problem', None) or error}")
+                return {}
         found: dict[str, yaml.Node] = {}
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._fault(key, f"expected a plain key in {what}")
+                continue
             if key.value in found:
                 self._fault(key, f"key {key.value!r} is given twice in {what}")
             elif known and key.value not in known:
@@ -230,16 +245,16 @@ class _Reader:
                 self._fault(parts["limit"], f"limit: expected a number, got {text!r}")
         interval = self._seconds(parts.get("interval"), "interval") or None
         shared = self._labels(parts.get("labels"), "labels", alerting=True)[0]
-        rules, seen = [], set()
-        for each in self._items(parts["rules"], "rules") if "rules" in parts else []:
-            rule = self._read_rule(each, shared)
-            key = (rule.name, rule.alerting, rule.expr, tuple(sorted(rule.labels.items())))
-            if rule.name and key in seen:
-                self._fault(each, "the same rule stands twice in this group")
-            seen.add(key)
-            rules.append(rule)
+        offset = self._seconds(parts.get("query_offset"), "query_offset")
+        members = self._items(parts["rules"], "rules") if "rules" in parts else []
+        self._count += len(members)
+        if self._count > MAX_RULES:
+            # aliases make a large file of a small one
+            self._fault(node, f"more than {MAX_RULES} rules in one file")
+            members = []
+        rules = [self._read_rule(each, shared) for each in members]
         self._rule = ""
-        return Group(name, self._path, interval, limit, tuple(rules))
+        return Group(name, self._path, interval, limit, tuple(rules), offset)
 
     def _read_rule(self, node: yaml.Node, shared: Mapping[str, str]) -> Rule:
         self._rule = _named(node, "alert", "record")

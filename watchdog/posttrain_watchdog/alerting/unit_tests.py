@@ -145,7 +145,7 @@ class _Test:
             self._store,
             external_labels=test.get("external_labels") or {},
             external_url=str(test.get("external_url") or ""),
-            vanishing_resolves=True,
+            as_prometheus=True,
         )
         self._alerts = [_mapping(a, _ALERT_KEYS, path, "alert_rule_test") for a in test.get("alert_rule_test") or []]
         self._queries = [_mapping(q, _QUERY_KEYS, path, "promql_expr_test") for q in test.get("promql_expr_test") or []]
