@@ -48,8 +48,16 @@ def test_times_of_day() -> None:
     assert row.time == 1767225610.0
 
 
+PROSE = (
+    "iteration 5/100 | elapsed time per iteration (ms): 3.2 | memory used (GB): 50.1 |",
+    "time 3, memory_used_gb 5, loss 0.1",
+    "timestamp=5, host_mem_used_gib=3",
+    "Time to load took long, the memory used was large",
+)
+
+
 @pytest.mark.parametrize(
-    "line", ["step,loss", "", "time,loss", "host_mem_used_gib,loss", "1,2,3", "{'time': 1, 'memory_gb': 2}"]
+    "line", ["step,loss", "", "time,loss", "host_mem_used_gib,loss", "1,2,3", "{'time': 1, 'memory_gb': 2}", *PROSE]
 )
 def test_other_tables_are_not_taken(line: str) -> None:
     assert not recognises(line)

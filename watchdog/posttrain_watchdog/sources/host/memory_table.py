@@ -23,6 +23,10 @@ _TIMES = {
     "h": 3600.0, "hours": 3600.0, "time": 1.0, "timestamp": 1.0, "ts": 1.0, "epoch": 1.0,
 }  # fmt: skip
 _SEPARATORS = ",\t;|"
+_NEEDED = ("mem", "Mem", "MEM", "rss", "RSS", "resident")
+_LONGEST = 4000
+_VALUE = re.compile(r"(?<![\w.])[-+]?\d")
+"""A number of its own, as no column's name has one."""
 _WORDS = re.compile(r"[a-z]+")
 
 
@@ -62,8 +66,11 @@ class Dialect:
 
 
 def _columns(line: str) -> tuple[str, int, float, dict[int, tuple[Metric, float]]] | None:
+    # most lines of a log end here: a header names memory, and holds no values
+    if len(line) > _LONGEST or not any(word in line for word in _NEEDED) or any(sign in line for sign in ":={[\x1b"):
+        return None
     separator = next((s for s in _SEPARATORS if s in line), None)
-    if separator is None or not any(c.isalpha() for c in line):
+    if separator is None or _VALUE.search(line):
         return None
     time, scale, memory = -1, 1.0, {}
     for place, cell in enumerate(line.strip().lower().split(separator)):
