@@ -205,7 +205,7 @@ def test_too_few_answers_say_nothing() -> None:
     assert calibrate([], []) is None
 
 
-def answered(seed: int, temperature: float, mode: str, answers: int = 40) -> list[bytes]:
+def answered(seed: int, temperature: float, mode: str, answers: int = 40, vllm: bool = True) -> list[bytes]:
     """Chat answers of a random engine in a logprobs mode."""
     rng = np.random.default_rng(seed)
     out = []
@@ -222,7 +222,8 @@ def answered(seed: int, temperature: float, mode: str, answers: int = 40) -> lis
         request = {"messages": [{"content": str(number)}], "temperature": temperature, "logprobs": True}
         request["top_logprobs"] = 5
         choice = {"index": 0, "message": {"content": "x"}, "logprobs": {"content": content}}
-        out.append(json.dumps({"request": request, "status": 200, "response": {"choices": [choice]}}).encode())
+        response = {"choices": [choice], **({"kv_transfer_params": None} if vllm else {})}
+        out.append(json.dumps({"request": request, "status": 200, "response": response}).encode())
     return out
 
 
@@ -232,6 +233,12 @@ def test_raw_logprobs_are_told_from_processed_ones_by_the_answers_alone(seed: in
     raw = judged(answered(seed, temperature, "raw"))
     assert aloud(raw) == ([] if temperature == 1.0 else ["logprobs_mode_raw"])
     assert judged(answered(seed, temperature, "processed")) == []
+
+
+def test_an_unknown_engine_is_suspected_less() -> None:
+    (known,) = judged(answered(1, 0.6, "raw"))
+    (unknown,) = judged(answered(1, 0.6, "raw", vllm=False))
+    assert known.confidence > 0.9 > unknown.confidence >= 0.5
 
 
 def test_the_temperature_is_published_with_its_error() -> None:

@@ -135,7 +135,7 @@ def _spread(moments: NDArray[np.float64], names: NDArray[np.int64]) -> float:
 
 def _solve(of: Callable[[float], NDArray[np.float64]], names: NDArray[np.int64]) -> tuple[float, float]:
     """(root, standard error) of sum(moment(b)) = 0 between the bounds; NaN where there is none."""
-    grid = np.geomspace(_LOW, _HIGH, 25)
+    grid = np.geomspace(_LOW, _HIGH, 13)
     sums = np.array([of(float(b)).sum() for b in grid])
     changes = np.flatnonzero(np.sign(sums[:-1]) * np.sign(sums[1:]) < 0)
     if not len(changes):
@@ -144,7 +144,7 @@ def _solve(of: Callable[[float], NDArray[np.float64]], names: NDArray[np.int64])
     at = changes[np.argmin(np.abs(np.log(grid[changes])))]
     low, high = float(grid[at]), float(grid[at + 1])
     sign = np.sign(sums[at])
-    for _ in range(50):
+    for _ in range(24):
         middle = (low + high) / 2
         if np.sign(of(middle).sum()) == sign:
             low = middle

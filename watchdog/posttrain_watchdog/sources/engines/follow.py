@@ -19,6 +19,7 @@ _HINT = re2.compile(
     r"|batch[,. ]+.{0,8}#|server_args=|#retracted|hit an exception|SIGQUIT|sigquit|atchdog timeout|Update weights"
     r"|Cache flushed|NaN in the logits"
 )
+_SGLANG = re2.compile(r"[Dd]ecode batch|Prefill batch|server_args=|#retracted|POST /generate")
 _MOST_WAITING = 200
 
 
@@ -36,9 +37,9 @@ class EngineLines:
         """The rows and events of one line, without its line break."""
         if _HINT.search(line) is None:
             return ()
-        if vllm.recognises(line):
+        if self.engine != "vllm" and vllm.recognises(line):
             self.engine = "vllm"
-        elif sglang.recognises(line):
+        elif self.engine != "sglang" and _SGLANG.search(line) and sglang.recognises(line):
             self.engine = "sglang"
         elif not self.engine:
             if len(self._waiting) < _MOST_WAITING:

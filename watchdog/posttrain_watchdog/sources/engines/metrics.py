@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 import orjson
@@ -21,14 +22,28 @@ from posttrain_watchdog.sources.engines.names import LABELS, PREFIXES, SAME_ON_E
 from posttrain_watchdog.vocabulary import METRICS
 from posttrain_watchdog.vocabulary.engine import PREFIX
 
-_LINE = re.compile(r"([A-Za-z_:][\w:]*)\s*(?:\{(.*)\})?\s*(\S*)")
+_HEAD = re.compile(r"([A-Za-z_:][\w:]*)\s*(?:\{(.*)\})?", re.S)
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
+_MOST_KNOWN = 20_000
 _PARTS = ("_bucket", "_sum", "_count")
 _STARTS = tuple(PREFIXES)
 _GENERATED = PREFIX + "generation_tokens_total"
 _SUM, _COUNT = PREFIX + "inter_token_seconds_sum", PREFIX + "inter_token_seconds_count"
 
-Sample = tuple[str, dict[str, str], float]
+Sample = tuple[str, float]
+"""what stands before the value (name and labels as written), and the value"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """What a written name and its labels are: computed once, since an endpoint repeats them at every scrape."""
+
+    metric: Metric
+    generation: int
+    """0 is the newest name"""
+    short: str
+    own: frozenset[tuple[str, str]]
+    """all labels: which series of the endpoint it is"""
 
 
 def _native_names() -> Mapping[str, Mapping[str, tuple[str, int]]]:
@@ -48,27 +63,16 @@ def recognises(text: str) -> bool:
 
 
 def samples(text: str) -> Iterator[Sample]:
-    """(name, labels, value) of the engine's lines in a text in Prometheus' or OpenMetrics' format."""
+    """(name with labels, value) of the engine's lines in a text in Prometheus' or OpenMetrics' format."""
     for line in text.splitlines():
         if line.startswith(_STARTS):
-            # an exemplar follows " # "; the value is the first word after the labels
-            read = _sample(line.partition(" # ")[0])
-            if read is not None:
-                yield read
-
-
-def _sample(line: str, value: float | None = None) -> Sample | None:
-    found = _LINE.match(line)
-    if found is None:
-        return None
-    inside = found[2] or ""
-    if _LABEL.sub("", inside).strip():
-        return None
-    labels = {k: _unescape(v) for k, v in _LABEL.findall(inside)}
-    try:
-        return found[1], labels, float(found[3]) if value is None else value
-    except ValueError:
-        return None
+            end = line.rfind("}", 0, line.find(" # ") if " # " in line else len(line)) + 1
+            end = end or line.find(" ")
+            rest = line[end:].split(None, 1)
+            try:
+                yield line[:end], float(rest[0])
+            except (ValueError, IndexError):
+                continue
 
 
 def _unescape(text: str) -> str:
@@ -77,32 +81,54 @@ def _unescape(text: str) -> str:
     return text.replace("\\\\", "\0").replace('\\"', '"').replace("\\n", "\n").replace("\0", "\\")
 
 
-def canonical(read: Iterable[Sample], labels: Mapping[str, str] | None = None) -> dict[Metric, float]:
-    """Readings under canonical names. `labels` are added to each (source, where several endpoints are read)."""
+def canonical(
+    read: Iterable[Sample], labels: Mapping[str, str] | None = None, known: dict[str, _Placed | None] | None = None
+) -> dict[Metric, float]:
+    """Readings under canonical names. `labels` are added to each (source, where several endpoints are read).
+
+    `known` remembers what written names are, for the next call with the same labels.
+    """
+    known = {} if known is None else known
     chosen: dict[Metric, tuple[int, float]] = {}
-    added: dict[Metric, set[tuple[tuple[str, str], ...]]] = {}
-    for name, native_labels, value in read:
-        placed = _place(name)
+    added: dict[Metric, set[frozenset[tuple[str, str]]]] = {}
+    for head, value in read:
+        if head not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[head] = _placed(head, labels or {})
+        placed = known[head]
         if placed is None:
             continue
-        canonical_name, age, short = placed
-        if any(native_labels.get(rank, "0") not in ("0", "") for rank in SAME_ON_EVERY_RANK):
-            continue
-        if short == "awake" and native_labels.get("sleep_state", "awake") != "awake":
-            continue
-        kept = {LABELS[k]: v for k, v in native_labels.items() if k in LABELS and v}
-        kept.setdefault("engine", "0")
-        metric = Metric(canonical_name, {**kept, **(labels or {})})
-        own = tuple(sorted(native_labels.items()))
+        metric, age = placed.metric, placed.generation
         before = chosen.get(metric)
         if before is None or age < before[0]:
             chosen[metric] = (age, value)
-            added[metric] = {own}
-        elif age == before[0] and own not in added[metric]:
-            added[metric].add(own)  # two models or adapters behind one engine
-            ratio = short.endswith("_ratio") or short == "awake"
+            added[metric] = {placed.own}
+        elif age == before[0] and placed.own not in added[metric]:
+            added[metric].add(placed.own)  # two models or adapters behind one engine
+            ratio = placed.short.endswith("_ratio") or placed.short == "awake"
             chosen[metric] = (age, max(value, before[1]) if ratio else value + before[1])
     return {metric: value for metric, (_, value) in chosen.items()}
+
+
+def _placed(head: str, labels: Mapping[str, str]) -> _Placed | None:
+    """What a name with its labels is; None if no table knows it, or if it cannot be read."""
+    found = _HEAD.fullmatch(head)
+    if found is None:
+        return None
+    inside = found[2] or ""
+    place = _place(found[1])
+    if place is None or _LABEL.sub("", inside).strip():
+        return None
+    canonical_name, age, short = place
+    native = {k: _unescape(v) for k, v in _LABEL.findall(inside)}
+    if any(native.get(rank, "0") not in ("0", "") for rank in SAME_ON_EVERY_RANK):
+        return None
+    if short == "awake" and native.get("sleep_state", "awake") != "awake":
+        return None
+    kept = {LABELS[k]: v for k, v in native.items() if k in LABELS and v}
+    kept.setdefault("engine", "0")
+    return _Placed(Metric(canonical_name, {**kept, **labels}), age, short, frozenset(native.items()))
 
 
 def _place(name: str) -> tuple[str, int, str] | None:
@@ -129,6 +155,7 @@ class MetricsReader:
         self._labels = dict(labels or {})
         self._before: dict[Metric, tuple[float, float]] = {}
         self._generated: dict[Metric, tuple[float, float]] = {}
+        self._known: dict[str, _Placed | None] = {}
 
     def read(self, text: str, time: float | None = None) -> Row:
         """A scrape's text as a row; a row without values if nothing in it is an engine's."""
@@ -136,7 +163,7 @@ class MetricsReader:
 
     def read_samples(self, read: Iterable[Sample], time: float | None = None) -> Row:
         """The same from samples already parsed."""
-        values = canonical(read, self._labels)
+        values = canonical(read, self._labels, self._known)
         for metric in [m for m in values if m.name == _SUM]:
             count = values.get(Metric(_COUNT, metric.labels))
             if count is None:
@@ -204,5 +231,7 @@ class ScrapeLog:
             if isinstance(held, str):
                 yield self._reader.read(held, time)
             else:
-                pairs = ((k, v) for k, v in held.items() if isinstance(v, (int, float)) and k.startswith(_STARTS))
-                yield self._reader.read_samples((s for k, v in pairs if (s := _sample(k, float(v)))), time)
+                pairs = [
+                    (k, float(v)) for k, v in held.items() if isinstance(v, (int, float)) and k.startswith(_STARTS)
+                ]
+                yield self._reader.read_samples(pairs, time)

@@ -205,7 +205,7 @@ def _raw(tally: Tally, starts: Sequence[Event], temperature: float | None) -> _C
 
 def _sampled(tally: Tally) -> tuple[dict[str, float], dict[str, float | str]]:
     """What the sampled tokens say: were they drawn from the reported numbers?"""
-    log_odds, clear = 0.0, 1.0
+    log_odds, clear, certain = 0.0, 1.0, False
     witnesses: dict[str, float] = {}
     evidence: dict[str, float | str] = {}
     for group, found in tally.calibrations().items():
@@ -219,11 +219,14 @@ def _sampled(tally: Tally) -> tuple[dict[str, float], dict[str, float | str]]:
         if not group.truncated:
             log_odds += found.log_odds(1 / group.temperature)
             clear = min(clear, p)
+            certain = certain or group.vllm
         elif group.vllm and found.beta > 1 and group.temperature < 1 and p < 1 / _STRONG:
             # vLLM's processed numbers are renormalised over what truncation kept; only raw ones promise too little
             witnesses[f"tokens {named} are likelier candidates than the reported numbers promise"] = min(1 / p, _STATED)
     if log_odds > 0:
-        likely = min(math.exp(min(log_odds, 10)), _STATED, 1 / clear if clear > 0 else _STATED)
+        # other engines scale by temperature, and a model's own defaults may truncate what looks untruncated
+        most = _STATED if certain else _STRONG
+        likely = min(math.exp(min(log_odds, 10)), most, 1 / clear if clear > 0 else most)
         witnesses["tokens fit the reported numbers after division by the temperature"] = max(1.0, likely)
     elif log_odds < 0:
         witnesses["tokens fit the reported numbers as they are"] = max(math.exp(max(log_odds, -10)), 1 / _STATED)

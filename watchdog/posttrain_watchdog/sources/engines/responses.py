@@ -28,7 +28,7 @@ _PENALTIES = (
     ("frequency_penalty", 0.0),
 )
 _CHANGES = ("logit_bias", "bad_words", "allowed_token_ids", "guided_json", "guided_regex", "guided_choice",
-            "guided_grammar", "structured_outputs", "json_schema", "regex", "ebnf", "min_tokens",
+            "guided_grammar", "structured_outputs", "response_format", "json_schema", "regex", "ebnf", "min_tokens",
             "logits_processors", "custom_logit_processor")  # fmt: skip
 
 

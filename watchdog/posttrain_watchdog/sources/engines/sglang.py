@@ -81,7 +81,7 @@ class Dialect:
         if head is None:
             yield from self._access.feed(body, who, self._time)
             return
-        self._time = moment(head[1], "%Y-%m-%d %H:%M:%S")
+        self._time = moment(head[1])
         if "HTTP/" in body or "JSON compliant" in body:
             yield from self._access.feed(body, who, self._time)
             return

@@ -108,7 +108,7 @@ class Dialect:
         if month < self._month - 6:
             self._year += 1  # the log went over New Year
         self._month = month
-        return moment(f"{self._year}-{day} {clock}", "%Y-%m-%d %H:%M:%S")
+        return moment(f"{self._year}-{day} {clock}")
 
     def _message(self, message: str, who: Who) -> Iterator[Row | Event]:
         if "throughput: " in message and (row := self._rates(message, who)) is not None:
