@@ -60,7 +60,7 @@ def regressor(window: Window) -> tuple[Floats, Floats, NDArray[np.int64], NDArra
         return x[good], window.d[good], window.of[good], window.at_step[good]
     half = math.log(0.5)
     likely = (window.t > half) & (window.s > half) & (window.t < -1e-4) & (window.s < -1e-4)
-    if likely.sum() < 16:
+    if not likely.any():
         return None
     odds = _odds(window.t[likely])
     return odds, odds - _odds(window.s[likely]), window.of[likely], window.at_step[likely]
@@ -73,6 +73,8 @@ def _tempering(window: Window) -> Tempering | None:
     if found is None:
         return None
     x, y, of, step = found
+    if len(x) < 16:
+        return None
     slope = _weighted_median(y, x)
     _, error, _ = clustered_slope(x, y, of)
     if slope == 0.0 or slope >= 1.0 or not math.isfinite(error):
