@@ -192,3 +192,33 @@ def test_the_guides_own_settings_are_found_wherever_they_stand(tmp_path: Path) -
     path = tmp_path / "calibration.yaml"
     path.write_text("importance_sampling:\n  correction_interval: 100\n  correction_window: 500\n")
     assert facts([path]) == {"correction_interval": "100", "correction_window": "500"}
+
+
+def test_an_engine_that_generates_nothing_does_not_count_as_slow() -> None:
+    measured = healthy()
+    measured.observe_all(step(n, engine_seconds_per_token=math.nan) for n in range(20, 30))
+    assert line(verify(measured), "latency").verdict == "pass"
+    measured = Measurements()
+    measured.observe(step(0, engine_seconds_per_token=math.nan))
+    assert line(verify(measured), "latency").verdict == "unknown"
+
+
+def test_a_running_daemon_answers_for_its_last_hundred_steps() -> None:
+    window = {"window": "100"}
+    values = {
+        Metric("posttrain_importance_ratio_mean"): 9.0,
+        Metric("posttrain_tokens_compared"): 10.0,
+        Metric("posttrain_tokens_compared_total"): 12_000.0,
+        Metric("posttrain_tokens_compared_window_mean", window): 300.0,
+        Metric("posttrain_importance_ratio_mean_window_mean", window): 1.01,
+        Metric("posttrain_importance_ratio_mean_window_mean", {"window": "20"}): 5.0,
+        Metric("posttrain_importance_ratio_stderr_window_mean", window): 0.02,
+        Metric("posttrain_kl_k3_window_mean", window): 0.001,
+    }
+    measured = Measurements()
+    measured.observe(Row(values))
+    found = measured.get("posttrain_importance_ratio_mean")
+    assert found is not None
+    assert (found.value, found.samples) == (pytest.approx(1.01), 12_000)
+    assert found.stderr == pytest.approx(0.02 / math.sqrt(40))
+    assert {x.id: x.verdict for x in verify(measured)}["kl"] == "pass"

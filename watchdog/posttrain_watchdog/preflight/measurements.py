@@ -6,7 +6,7 @@ Promises: pools the steps of a run into one figure with its standard error; keep
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from posttrain_watchdog.model import Diagnosis, Event, Row
@@ -35,8 +35,10 @@ LAST = (
     "posttrain_trainer_is_correction_factor",
     "posttrain_collective_timeout_seconds",
 )
+_RATIO = "posttrain_importance_ratio_mean"
 _STDERR = "posttrain_importance_ratio_stderr"
 _TOKENS = "posttrain_tokens_compared"
+_WINDOW = "100"
 
 
 @dataclass(slots=True)
@@ -83,20 +85,40 @@ class Measurements:
                         self.facts[fact] = item.labels[label]
             return
         values: dict[str, list[float]] = {}
+        windows: dict[str, float] = {}
         for metric, value in item.values.items():
-            values.setdefault(metric.name, []).append(value)
-        tokens = max(values.get(_TOKENS, [0.0]))
-        self._tokens += tokens
-        for name in POOLED:
-            for value in values.get(name, ()):
-                error = values[_STDERR][0] if name == "posttrain_importance_ratio_mean" and _STDERR in values else None
-                self._pool(name, value, tokens, error)
+            if metric.name.endswith("_window_mean"):
+                if ("window", _WINDOW) in metric.labels:
+                    windows[metric.name.removesuffix("_window_mean")] = value
+            else:
+                values.setdefault(metric.name, []).append(value)
+        if windows.get(_TOKENS, 0.0) > 0:
+            self._observe_windows(windows, values)
+        else:
+            tokens = max(values.get(_TOKENS, [0.0]))
+            self._tokens += tokens
+            for name in POOLED:
+                for value in values.get(name, ()):
+                    error = values[_STDERR][0] if name == _RATIO and _STDERR in values else None
+                    self._pool(name, value, tokens, error)
         for name in AVERAGED:
             for value in values.get(name, ()):
-                self._pool(name, value, 1.0, None)
+                if math.isfinite(value):  # NaN says that there was nothing to measure
+                    self._pool(name, value, 1.0, None)
         for name in (*WORST_LOW, *WORST_HIGH, *LAST):
             for value in values.get(name, ()):
                 self._keep(name, value)
+
+    def _observe_windows(self, windows: Mapping[str, float], values: Mapping[str, Sequence[float]]) -> None:
+        """The series of a running daemon: the last 100 steps stand for the run, fewer where it has fewer."""
+        tokens = windows[_TOKENS]
+        total = max(values.get(_TOKENS + "_total", [tokens]))
+        steps = max(1.0, min(float(_WINDOW), total / tokens))
+        self._tokens += tokens * steps
+        for name in POOLED:
+            if name in windows:
+                error = windows.get(_STDERR, math.nan) / math.sqrt(steps) if name == _RATIO else None
+                self._pool(name, windows[name], tokens * steps, error)
 
     def observe_all(self, items: Iterable[Row | Event]) -> None:
         for item in items:

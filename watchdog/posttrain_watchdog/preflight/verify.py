@@ -200,6 +200,8 @@ def _timeout(m: Measurements) -> Line:
 
 def _prompt(m: Measurements) -> Line:
     head = ("prompt-logprobs", "problem 1: inference output has prompt_logprobs", "present")
+    if any(d.cause == "prompt_logprobs_missing" and d.confidence >= 0.5 for d in m.diagnoses):
+        return Line(*head, "missing", 0, "", "fail", "ask for prompt_logprobs")
     return _fact(m, "prompt_logprobs", head, lambda v: v == "present", "ask for prompt_logprobs")
 
 
