@@ -143,6 +143,13 @@ def test_generation_batches_that_only_fluctuate() -> None:
     assert drive(rows)[2] == {}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_generation_batches_at_random(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    rows = [row(s, generation_batches=random.choice([1, 1, 2, 2, 3]), reward_mean=0.05) for s in range(1, 150)]
+    assert drive(rows)[2] == {}
+
+
 def _scaled(anchor_moves: bool) -> list[Row]:
     random = np.random.default_rng(1)
     rows = []

@@ -1,17 +1,18 @@
 """Dynamic sampling cannot fill the batch: nearly all groups are thrown away for having no spread.
 
-Guards: the number of generation batches a step needs must climb, not only fluctuate.
+Guards: the number of generation batches a step needs must climb, not only fluctuate: the last three steps above all
+before them, the last at least three batches above the start.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.incidents.finding import STATED, STRONG, SUPPORT, Finding
+from posttrain_watchdog.incidents.finding import AGAINST, STATED, STRONG, SUPPORT, Finding
 from posttrain_watchdog.incidents.history import History
 
 _START = 3
-_LEAST = 6
+_LEAST = 7
 
 
 def judge(history: History) -> Finding | None:
@@ -27,8 +28,9 @@ def judge(history: History) -> Finding | None:
     if len(needed) >= _LEAST:
         start = float(np.median(needed[: max(_START, len(needed) // 4)]))
         recent = needed[-3:]
-        climbing = bool((np.diff(needed[-4:]) >= 0).all()) and needed[-1] > needed[:-3].max()
-        if float(np.median(recent)) >= 2 * max(start, 1) and climbing:
+        before = float(needed[:-3].max())
+        climbing = recent.min() >= before < needed[-1] and bool((np.diff(needed[-7:]) >= 0).all())
+        if climbing and float(np.median(recent)) >= 2 * max(start, 1) and needed[-1] >= start + 3:
             witnesses["needs ever more generation batches"] = STRONG
         if witnesses:
             last = max(needed[-1], *(float(e.labels.get("batches", 0)) for e in said), 0.0)
@@ -42,6 +44,8 @@ def judge(history: History) -> Finding | None:
         evidence["reward_mean"] = float(reward)
         if reward < 0.1 or reward > 0.9:
             witnesses["too hard" if reward < 0.1 else "too easy"] = SUPPORT
+        elif 0.2 < reward < 0.8 and not said:
+            witnesses["neither too hard nor too easy"] = AGAINST
     generation = history.trainer("generation_seconds")
     if len(generation) and len(needed):
         evidence["seconds per generation batch"] = round(float(generation.last / max(needed[-1], 1)), 1)

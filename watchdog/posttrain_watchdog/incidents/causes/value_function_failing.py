@@ -22,7 +22,8 @@ def judge(history: History) -> Finding | None:
     at, explained = history.trainer("value_explained_variance").finite()
     if len(explained) >= RECENT:
         last = explained[-RECENT:]
-        worse = theil_sen(at[-2 * RECENT :], explained[-2 * RECENT :]) < 0
+        fell = float(np.median(explained[:3]) - np.median(explained[-3:]))
+        worse = theil_sen(at[-2 * RECENT :], explained[-2 * RECENT :]) < 0 and fell > 0.5
         warm = at[-1] > _WARM and len(explained) > RECENT + 3
         if (last < -1).all() and (worse or warm):
             witnesses["explained variance below -1 for 5 steps"] = STRONG
