@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 
 import numpy as np
+import orjson
 
 from posttrain_watchdog.incidents.monitor import Monitor
 from posttrain_watchdog.model import Diagnosis, Event, Metric, Row
@@ -33,6 +35,7 @@ def drive(items: Iterable[Row | Event], every: int = 1) -> tuple[Monitor, dict[s
                     first.setdefault(each.cause, item.step)
     last = monitor.tick(now)
     assert not monitor.failed
+    orjson.dumps([asdict(d) for d in last])  # plain numbers and texts alone, as every reader of a diagnosis expects
     return monitor, {d.cause: d for d in last}, first
 
 

@@ -79,6 +79,7 @@ SAID = {
     "written to "
     "disk.": ("metrics_dropped", {}),
     "RuntimeError: CUDA driver error: out of memory": ("cuda_oom", {}),
+    "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62": ("cuda_oom", {}),
     "ValueError: No available memory for the cache blocks. Try increasing gpu_memory_utilization": ("cuda_oom", {}),
     "torch.distributed.DistNetworkError: The client socket has timed out after 60s while trying to connect to (a, "
     "1).": (

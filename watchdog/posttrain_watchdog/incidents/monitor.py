@@ -85,6 +85,7 @@ class Monitor:
     def _diagnosis(self, cause: str, finding: Finding, named: set[str]) -> Diagnosis:
         step = finding.first_step if finding.first_step is not None else self.history.step
         if step is not None:
+            step = int(step)
             # the judges' windows move on; the fault is as old as when it was first found
             step = self._since.setdefault(cause, step)
             step = self._since[cause] = min(step, finding.first_step if finding.first_step is not None else step)
@@ -96,9 +97,9 @@ class Monitor:
             confidence = min(confidence, _BESIDE_TOKENS)
         return Diagnosis(
             cause=cause,
-            confidence=round(confidence, 3),
+            confidence=round(float(confidence), 3),
             summary=finding.summary,
-            evidence=dict(finding.evidence),
+            evidence={k: v if isinstance(v, str) else float(v) for k, v in finding.evidence.items()},
             first_checks=finding.first_checks,
             first_step=step,
             last_step=self.history.step,

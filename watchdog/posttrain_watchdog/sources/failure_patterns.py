@@ -126,7 +126,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _row(
         "cuda_oom",
         "out of memory|ALLOC_FAILED|memory for the cache blocks|desired GPU memory",
-        r"(?:RuntimeError: |ValueError: |torch\.AcceleratorError: )?(?:CUDA (?:driver )?error: out of memory"
+        r"(?:RuntimeError: |ValueError: |torch\.AcceleratorError: )?(?:CUDA (?:driver )?[eE]rror: out of memory"
         r"|Cuda failure (?:2 )?'out of memory'|CUDA error: CUBLAS_STATUS_ALLOC_FAILED"
         r"|(?P<what>No available memory for the cache blocks|Free memory on device .{0,80}less than desired GPU"
         r" memory))",

@@ -24,11 +24,16 @@ def judge(history: History) -> Finding | None:
         return None
     mean, longest = off[-1]
     witnesses = {"cut completions of different lengths": STRONG, f"for {len(off)} steps": SUPPORT}
+    longests = [most for _, most in off]
+    if mean < 0.9 * longest:
+        why = f"their mean length is {mean:g} of at most {longest:g}"
+    else:
+        why = f"the longest is {min(longests):g} in one step and {max(longests):g} in another"
     ended = history.trainer("terminated_length_mean").last
     if ended == 0:
         witnesses["none counts as ended"] = STRONG
     return Finding(
-        summary=f"{cut[start + length - 1]:.0%} count as cut, but the mean length is {mean:g} of at most {longest:g}",
+        summary=f"{cut[start + length - 1]:.0%} count as cut at the limit, but {why}",
         witnesses=witnesses,
         evidence={
             "truncated_fraction": float(cut[start + length - 1]),
