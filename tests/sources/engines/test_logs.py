@@ -196,3 +196,26 @@ def test_sglang_of_other_ranks_is_not_counted_again() -> None:
 def test_sentences_of_sglang(message: str, kind: str) -> None:
     found = events(play(sglang.Dialect(), [f"[2026-01-02 03:04:05] {message}"]))
     assert [e.kind for e in found] == [kind]
+
+
+def test_printed_keys_are_not_kept() -> None:
+    sgl = "[2026-01-02 03:04:05] server_args=ServerArgs(model_path='/m', api_key='sk-1', tokenizer_mode='auto')"
+    vll = CORE + "Initializing a V1 LLM engine (v0.31.0) with config: model='m', hf_token='hf_2', tokenizer='t'"
+    given = HEAD + "non-default args: {'api_key': ['sk-3'], 'logprobs_mode': 'raw_logits'}"
+    kept = [repr(e) for e in events(play(sglang.Dialect(), [sgl])) + events(play(vllm.Dialect(), [given, vll]))]
+    assert len(kept) == 2 and not any(s in k for k in kept for s in ("sk-1", "hf_2", "sk-3"))
+    assert "tokenizer_mode='auto'" in kept[0] and "raw_logits" in kept[1]
+
+
+def test_endless_lines_cost_little() -> None:
+    from posttrain_watchdog.sources.engines.follow import EngineLines
+    from posttrain_watchdog.sources.engines.metrics import MetricsReader
+
+    bodies = ["A" * 2_000_000, "a=" * 1_000_000, "(a) " * 500_000, "#a " * 700_000, "'a': " * 400_000]
+    follower = EngineLines(2026)
+    for body in bodies:
+        for head in ("", HEAD, HEAD + "Engine 000: Avg prompt throughput: ", CORE + "non-default args: {"):
+            list(follower.feed(head + body))
+        list(follower.feed("[2026-01-02 03:04:05] Decode batch. " + body))
+        list(follower.feed("[2026-01-02 03:04:05] server_args=ServerArgs(" + body))
+        assert MetricsReader().read("vllm:" + body + "\nvllm:x{" + body + "} 1").values == {}

@@ -122,6 +122,9 @@ def test_secrets_are_never_kept() -> None:
     assert not any(s in " ".join(made.argv) for s in secrets)
     assert made.argv.count(HIDDEN) == 1 and "9" in made.argv and "t" in made.argv
     assert made.environment == {"RANK": "3"}
+    headers = ["vllm", "serve", "--header", "Authorization: Bearer abc", "--note", "hf_abcdefghijklmnop"]
+    assert without_secrets(headers) == ("vllm", "serve", "--header", HIDDEN, "--note", HIDDEN)
+    assert options(headers) == {"header": HIDDEN, "note": HIDDEN}
     assert without_secrets(["--api-key", "--port", "1"]) == ("--api-key", "--port", "1")
 
 

@@ -42,17 +42,17 @@ class Calibration:
     """share of tokens inside the candidate sets, as the engine's numbers promise"""
     observed_inside: float
     z_mass: float
-    """(observed - expected) over its standard error: far from 0 if the numbers are not the sampling distribution"""
+    """the mass equation at b = 1 as a normal deviate: above 0, candidates are drawn more often than promised"""
+    z_shape: float
+    """the shape equation at b = 1 as a normal deviate: above 0, the better candidates are drawn more often"""
 
     def distance(self, beta: float) -> float:
         """How far the estimate lies from `beta`, as a normal deviate: Student's t with one degree of freedom less
         than there are clusters, made normal (Wallace 1959). NaN where there are too few clusters to tell.
         """
-        free = self.clusters - 1
-        if free < 4 or not np.isfinite(self.error):
+        if not np.isfinite(self.error):
             return float("nan")
-        t = (self.beta - beta) / self.error
-        return float(np.sign(t) * (8 * free + 1) / (8 * free + 3) * np.sqrt(free * np.log1p(t * t / free)))
+        return _normal((self.beta - beta) / self.error, self.clusters - 1)
 
     def log_odds(self, raw: float, reported: float = 1.0) -> float:
         """Log of how many times likelier the estimate is if the truth is `raw` than if it is `reported`."""
@@ -94,8 +94,7 @@ def calibrate(positions: Sequence[Position], clusters: Sequence[int]) -> Calibra
         weights = np.array([1 / e**2 for _, e in known])
         beta = float(np.dot(weights, [b for b, _ in known]) / weights.sum())
         error = float(1 / np.sqrt(weights.sum()))
-    at_one = _mass(1.0, sampled, inside, lists)
-    spread = _spread(at_one, names)
+    at_one = [_score(of(1.0, sampled, inside, lists), names) for of in (_mass, _shape)]
     return Calibration(
         len(positions),
         int(names.max()) + 1,
@@ -103,8 +102,30 @@ def calibrate(positions: Sequence[Position], clusters: Sequence[int]) -> Calibra
         error,
         float(np.exp(lists).sum(axis=1).mean()),
         float(inside.mean()),
-        float(at_one.sum() / spread) if spread > 0 else 0.0,
+        at_one[0],
+        at_one[1],
     )
+
+
+def _normal(t: float, free: float) -> float:
+    """Student's t as a normal deviate of the same probability (Wallace 1959); NaN below 4 degrees of freedom."""
+    if free < 4:
+        return float("nan")
+    return float(np.sign(t) * (8 * free + 1) / (8 * free + 3) * np.sqrt(free * np.log1p(t * t / free)))
+
+
+def _score(moments: NDArray[np.float64], names: NDArray[np.int64]) -> float:
+    """The sum of `moments` over its standard error as a normal deviate; 0 where too little is behind it.
+
+    Where a few clusters carry the variance, they are what counts: degrees of freedom fall with the kurtosis.
+    """
+    sums = np.bincount(names, weights=moments)
+    squares = float((sums**2).sum())
+    if squares <= 0 or len(sums) < 2:
+        return 0.0
+    effective = min(float(len(sums)), 3 * squares**2 / float((sums**4).sum()))
+    deviate = _normal(float(moments.sum()) / _spread(moments, names), effective - 1)
+    return deviate if np.isfinite(deviate) else 0.0
 
 
 def _mass(

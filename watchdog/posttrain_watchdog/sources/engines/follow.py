@@ -12,6 +12,7 @@ import re2
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.engines import sglang, vllm
+from posttrain_watchdog.sources.engines.log_line import LONGEST
 
 _HINT = re2.compile(
     r"tokens/s|non-default args|vLLM|LLM engine|EngineCore|Engine core|Worker proc|eloading|seconds to (fall|wake)"
@@ -43,7 +44,7 @@ class EngineLines:
             self.engine = "sglang"
         elif not self.engine:
             if len(self._waiting) < _MOST_WAITING:
-                self._waiting.append(line)
+                self._waiting.append(line[:LONGEST])
             return ()
         lines, self._waiting = [*self._waiting, line], []
         dialect = self._vllm if self.engine == "vllm" else self._sglang

@@ -40,8 +40,19 @@ _OWN = ("APIServer", "EngineCore", "VllmWorker", "Worker_", "EngineManager", "Ap
 """Names that vLLM gives its own processes; anything else in front is Ray's actor."""
 
 
+LONGEST = 20_000
+"""characters of a line that are looked at: arguments of an engine fill some thousands"""
+_SECRET = re.compile(r"\b(\w*(?:api_key|secret|password|hf_token|_token)['\"]?[=:] ?)(\[[^\]]*\]|'[^']*'|\"[^\"]*\")")
+
+
+def without_secrets(text: str) -> str:
+    """Printed arguments without the values of those that look secret: SGLang prints its api_key."""
+    return _SECRET.sub(r"\1<hidden>", text)
+
+
 def strip(line: str) -> tuple[str, Who]:
     """The line without colours and process prefixes, and who they name."""
+    line = line[:LONGEST]
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
     actors: list[str] = []

@@ -25,6 +25,7 @@ from posttrain_watchdog.vocabulary.engine import PREFIX
 _HEAD = re.compile(r"([A-Za-z_:][\w:]*)\s*(?:\{(.*)\})?", re.S)
 _LABEL = re.compile(r'\s*([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
 _MOST_KNOWN = 20_000
+_LONGEST = 8_192
 _PARTS = ("_bucket", "_sum", "_count")
 _STARTS = tuple(PREFIXES)
 _GENERATED = PREFIX + "generation_tokens_total"
@@ -65,7 +66,7 @@ def recognises(text: str) -> bool:
 def samples(text: str) -> Iterator[Sample]:
     """(name with labels, value) of the engine's lines in a text in Prometheus' or OpenMetrics' format."""
     for line in text.splitlines():
-        if line.startswith(_STARTS):
+        if line.startswith(_STARTS) and len(line) <= _LONGEST:
             end = line.rfind("}", 0, line.find(" # ") if " # " in line else len(line)) + 1
             end = end or line.find(" ")
             rest = line[end:].split(None, 1)
@@ -113,7 +114,7 @@ def canonical(
 
 def _placed(head: str, labels: Mapping[str, str]) -> _Placed | None:
     """What a name with its labels is; None if no table knows it, or if it cannot be read."""
-    found = _HEAD.fullmatch(head)
+    found = _HEAD.fullmatch(head) if len(head) <= _LONGEST else None
     if found is None:
         return None
     inside = found[2] or ""

@@ -16,7 +16,7 @@ from posttrain_watchdog.sources.engines.response_tally import Opening, Tally
 from posttrain_watchdog.vocabulary.engine_versions import semantics
 
 _PRIOR, _STATED, _STRONG, _SUPPORT, _AGAINST = 0.1, 100.0, 10.0, 3.0, 1 / 3
-_LOOKS = 20
+_LOOKS = 100
 """tests are repeated as answers come in, and over groups: their probabilities are multiplied by this"""
 _CHECKS_MODE = (
     "--logprobs-mode processed_logprobs on the engine (vLLM >= 0.10.2), or the framework's key for it",
@@ -220,9 +220,13 @@ def _sampled(tally: Tally) -> tuple[dict[str, float], dict[str, float | str]]:
             log_odds += found.log_odds(1 / group.temperature)
             clear = min(clear, p)
             certain = certain or group.vllm
-        elif group.vllm and found.beta > 1 and group.temperature < 1 and p < 1 / _STRONG:
+        elif group.vllm and group.temperature < 1:
             # vLLM's processed numbers are renormalised over what truncation kept; only raw ones promise too little
-            witnesses[f"tokens {named} are likelier candidates than the reported numbers promise"] = min(1 / p, _STATED)
+            deviate = max(found.z_mass, found.z_shape)
+            p = min(1.0, 2 * _LOOKS * math.erfc(deviate / math.sqrt(2)) / 2) if deviate > 0 else 1.0
+            if p < 1 / _STRONG:
+                named = f"tokens {named} are likelier candidates than the reported numbers promise"
+                witnesses[named] = min(1 / p, _STATED) if p > 0 else _STATED
     if log_odds > 0:
         # other engines scale by temperature, and a model's own defaults may truncate what looks untruncated
         most = _STATED if certain else _STRONG

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from posttrain_watchdog.model import Event, Metric, Row
-from posttrain_watchdog.sources.engines.log_line import AccessLog, Who, moment, strip
+from posttrain_watchdog.sources.engines.log_line import AccessLog, Who, moment, strip, without_secrets
 from posttrain_watchdog.vocabulary.engine import PREFIX
 
 _HEAD = re.compile(
@@ -24,7 +24,7 @@ _PAIR = re.compile(r"(#?[A-Za-z][\w /()-]*?): (-?[\d.]+|True|False)(?:,|$)")
 _RETRACT = re.compile(
     r"(?:KV cache pool is full\. Retract requests\.|Decode out of memory happened\.).*?#retracted_reqs: (\d+)"
 )
-_ARGUMENT = re.compile(r"(\w+)=('[^']*'|\"[^\"]*\"|[\w./:+-]+)")
+_ARGUMENT = re.compile(r"\b(\w+)=('[^']*'|\"[^\"]*\"|[\w./:+-]+)")
 _DEAD = re.compile(
     r"Scheduler hit an exception|TpModelWorkerClient hit an exception|SIGQUIT received|Received sigquit"
     r"|\w*(?: ?[Ww]atchdog)? ?watchdog timeout \(self\.watchdog_timeout=|Watchdog timeout \(self\.watchdog_timeout="
@@ -53,6 +53,7 @@ _RATES = {
     "gen throughput (token/s)": "generation_tokens_per_second",
     "input throughput (token/s)": "prompt_tokens_per_second",
 }
+_LONGEST_RATES = 1_000
 _TELLS = re.compile(
     r"(?:server_args=ServerArgs\(|Decode batch|Prefill batch|KV cache pool is full|#retracted_reqs"
     r"|INFO:\s+\S+ - \"POST /generate HTTP/)"
@@ -99,7 +100,7 @@ class Dialect:
             labels = {"engine": engine, "replica": who.replica}
             values = {
                 Metric(PREFIX + _RATES[name], labels): float(value)
-                for name, value in _PAIR.findall(message[found.end() :])
+                for name, value in _PAIR.findall(message[found.end() : _LONGEST_RATES])
                 if name in _RATES and value not in ("True", "False")
             }
             if values:
@@ -124,4 +125,4 @@ class Dialect:
 
     def _event(self, kind: str, text: str, who: Who, engine: str, **labels: str) -> Event:
         named = {k: v for k, v in {"replica": who.replica, "engine": engine, **labels}.items() if v}
-        return Event(kind, text[:2000].rstrip(), {"engine_family": "sglang", **named}, time=self._time)
+        return Event(kind, without_secrets(text)[:2000].rstrip(), {"engine_family": "sglang", **named}, time=self._time)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from posttrain_watchdog.model import Event, Metric, Row
-from posttrain_watchdog.sources.engines.log_line import AccessLog, Who, moment, strip
+from posttrain_watchdog.sources.engines.log_line import AccessLog, Who, moment, strip, without_secrets
 from posttrain_watchdog.vocabulary.engine import PREFIX
 from posttrain_watchdog.vocabulary.engine_versions import default_mode
 
@@ -56,6 +56,7 @@ _RATES = {
     "KV cache usage": ("kv_cache_usage_ratio", 0.01),
     "Prefix cache hit rate": ("prefix_cache_hit_ratio", 0.01),
 }
+_LONGEST_RATES = 1_000
 _TELLS = re.compile(
     r"non-default args: |LLM engine \(v|Avg prompt throughput: |EngineCore|vLLM API server version |Engine \d{3}: "
 )
@@ -111,7 +112,7 @@ class Dialect:
         return moment(f"{self._year}-{day} {clock}")
 
     def _message(self, message: str, who: Who) -> Iterator[Row | Event]:
-        if "throughput: " in message and (row := self._rates(message, who)) is not None:
+        if "throughput: " in message and (row := self._rates(message[:_LONGEST_RATES], who)) is not None:
             yield row
             yield from self._nan(message)
         elif message.startswith(("non-default args: ", "args: ")):
@@ -139,7 +140,7 @@ class Dialect:
 
     def _event(self, kind: str, text: str, who: Who, **labels: str) -> Event:
         named = {k: v for k, v in {"replica": who.replica, **labels}.items() if v}
-        return Event(kind, text[:2000].rstrip(), {"engine_family": "vllm", **named}, time=self._time)
+        return Event(kind, without_secrets(text[:2000].rstrip()), {"engine_family": "vllm", **named}, time=self._time)
 
     def _started(self, generation: str, version: str, config: str, who: Who) -> Event:
         """Label logprobs_mode: as given, or the version's default; not there if the arguments were never printed."""

@@ -16,6 +16,7 @@ _SECRET = re.compile(
     r"api[_-]?key|secret|passw|credential|authorization|bearer|private[_-]?key|access[_-]?key|(?:^|[_.-])(?:hf[_-]?)?token$",
     re.I,
 )
+_LOOKS_SECRET = re.compile(r"\b(?:hf_|sk-|ghp_|glpat-|xox[bp]-)[\w-]{12,}|\bbearer\s+\S|\bauthorization:\s*\S", re.I)
 _HYDRA = re.compile(r"[+~]{0,2}([A-Za-z_][\w/@-]*(?:\.[\w/@-]+)*)=(.*)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*$")
@@ -239,7 +240,7 @@ def options(argv: Sequence[str]) -> dict[str, str]:
             key, value = hydra[1], hydra[2]
         else:
             continue
-        found[key] = HIDDEN if _SECRET.search(key) else value
+        found[key] = HIDDEN if _SECRET.search(key) or _LOOKS_SECRET.search(value) else value
     return found
 
 
@@ -255,7 +256,9 @@ def without_secrets(argv: Sequence[str]) -> tuple[str, ...]:
             continue
         secret = bool(_SECRET.search(name.lstrip("-"))) and (word.startswith("-") or bool(equals))
         hide = secret and not equals
-        if secret and equals:
+        if _LOOKS_SECRET.search(word):
+            kept.append(HIDDEN)
+        elif secret and equals:
             kept.append(f"{name}={HIDDEN}")
         else:
             kept.append(re.sub(r"(://[^/\s:@]*):[^/\s@]+@", rf"\1:{HIDDEN}@", word))
