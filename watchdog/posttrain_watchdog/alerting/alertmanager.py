@@ -8,30 +8,22 @@ whether a retry makes sense. As prometheus/rules/manager.go (needsSending, endsA
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import orjson
 
+from posttrain_watchdog.alerting.transport import Outcome, judged
+from posttrain_watchdog.alerting.views import rfc3339
 from posttrain_watchdog.model import Alert, LabelPairs
 
 _GRACE_INTERVALS = 4
 """endsAt lies so many resend delays ahead: an alert whose sender dies ends by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one attempt."""
-
-    ok: bool
-    retry: bool
-    detail: str = ""
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+_BATCH = 64
+"""alerts in one request (notifier.go)"""
+_MOST_REMEMBERED = 10_000
+_REMEMBERED = 3600.0
 
 
 def payload(
@@ -42,8 +34,8 @@ def payload(
     return {
         "labels": {**external_labels, **alert.labels},
         "annotations": {k: v for k, v in alert.annotations.items() if v and not k.startswith("watchdog_")},
-        "startsAt": _rfc3339(alert.fired_at if alert.fired_at is not None else alert.active_at),
-        "endsAt": _rfc3339(ends),
+        "startsAt": rfc3339(alert.fired_at if alert.fired_at is not None else alert.active_at),
+        "endsAt": rfc3339(ends),
         "generatorURL": generator_url,
     }
 
@@ -85,23 +77,35 @@ class Alertmanager:
         return last + self._resend_delay <= now
 
     async def send(self, alerts: Iterable[Alert], now: float) -> Outcome:
-        """Tells what is due. Never raises for what the other side does."""
+        """Tells what is due, 64 alerts a request. Never raises for what the other side does."""
         due = self.due(alerts, now)
-        if not due:
-            return Outcome(True, False)
+        told = 0
+        for start in range(0, len(due), _BATCH):
+            batch = due[start : start + _BATCH]
+            outcome = await self._post(batch, now)
+            if not outcome.ok:
+                return outcome
+            told += len(batch)
+            for alert in batch:
+                self._sent[tuple(sorted(alert.labels.items()))] = now
+        self._forget(now)
+        return Outcome(True, False, f"{told} alerts" if told else "")
+
+    async def _post(self, batch: list[Alert], now: float) -> Outcome:
         body = orjson.dumps(
-            [payload(a, now, self._resend_delay, self._external_labels, self._generator_url) for a in due]
+            [payload(a, now, self._resend_delay, self._external_labels, self._generator_url) for a in batch]
         )
         try:
             answer = await self._client.post(self.url, content=body, headers={"Content-Type": "application/json"})
         except httpx.HTTPError as error:
             return Outcome(False, True, f"{self.url}: {type(error).__name__}: {error}")
-        if answer.status_code >= 300:
-            retry = answer.status_code >= 500 or answer.status_code == 429
-            return Outcome(False, retry, f"{self.url}: HTTP {answer.status_code}: {answer.text[:200]}")
-        for alert in due:
-            self._sent[tuple(sorted(alert.labels.items()))] = now
-        return Outcome(True, False, f"{len(due)} alerts")
+        refused = judged(answer)
+        return Outcome(True, False) if refused is None else replace(refused, detail=f"{self.url}: {refused.detail}")
+
+    def _forget(self, now: float) -> None:
+        """Alerts that were last told of long ago are gone on the other side too."""
+        if len(self._sent) > _MOST_REMEMBERED:
+            self._sent = {k: t for k, t in self._sent.items() if now - t < _REMEMBERED}
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -1,0 +1,120 @@
+"""How receivers are reached: one attempt by HTTP, and what became of it.
+
+Promises: a sender never loops and never raises for what the other side does; it says whether a retry makes sense
+(network errors, 429 and 5xx do, other refusals do not). Redirects are not followed. Nothing that may hold a secret
+(the URL, the request) gets into the text of an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import httpx
+
+from posttrain_watchdog.alerting.notification import Notification
+
+_MOST_ANSWER = 200
+RETRY_AFTER_MAX = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one attempt."""
+
+    ok: bool
+    retry: bool
+    detail: str = ""
+    retry_after: float = 0.0
+    """seconds that the other side asked for"""
+
+
+class Receiver(Protocol):
+    """Where notifications go."""
+
+    name: str
+
+    async def send(self, notification: Notification, now: float) -> Outcome: ...
+
+    async def close(self) -> None: ...
+
+
+class ReceiverError(ValueError):
+    """A receiver that is configured wrongly; the text says what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverSettings:
+    """What a receiver is made of; secrets have been read already."""
+
+    name: str
+    url: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    language: str = "en"
+    timeout: float = 10.0
+    transport: httpx.AsyncBaseTransport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One POST."""
+
+    url: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+
+
+Compose = Callable[[Notification, ReceiverSettings, float], Sequence[Request]]
+Complaint = Callable[[bytes], Outcome | None]
+"""What a body that came with HTTP 200 complains of; None where it says yes."""
+
+
+def _contented(_: bytes) -> Outcome | None:
+    return None
+
+
+class HttpReceiver:
+    """A receiver that takes POST requests."""
+
+    def __init__(self, settings: ReceiverSettings, compose: Compose, complaint: Complaint = _contented) -> None:
+        if not settings.url.startswith(("http://", "https://")):
+            raise ReceiverError(f"receiver {settings.name!r}: expected a URL with http:// or https://")
+        self.name = settings.name
+        self._settings = settings
+        self._compose = compose
+        self._complaint = complaint
+        self._client = httpx.AsyncClient(
+            timeout=settings.timeout, transport=settings.transport, follow_redirects=False, trust_env=True
+        )
+
+    async def send(self, notification: Notification, now: float) -> Outcome:
+        for request in self._compose(notification, self._settings, now):
+            outcome = await self._post(request)
+            if not outcome.ok:
+                return outcome
+        return Outcome(True, False, f"{len(notification.notices)} alerts")
+
+    async def _post(self, request: Request) -> Outcome:
+        try:
+            answer = await self._client.post(request.url, content=request.body, headers=dict(request.headers))
+        except httpx.HTTPError as error:
+            return Outcome(False, True, type(error).__name__)
+        except (httpx.InvalidURL, ValueError):
+            return Outcome(False, False, "the URL is not valid")
+        return judged(answer) or self._complaint(answer.content) or Outcome(True, False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def judged(answer: httpx.Response) -> Outcome | None:
+    """None where the status says yes."""
+    if answer.status_code < 300:
+        return None
+    retry = answer.status_code >= 500 or answer.status_code in (408, 429)
+    text = answer.text[:_MOST_ANSWER].replace("\n", " ")
+    after = answer.headers.get("Retry-After", "")
+    wait = min(float(after), RETRY_AFTER_MAX) if after.isdigit() else 0.0
+    return Outcome(False, retry, f"HTTP {answer.status_code}: {text}", wait)
