@@ -21,6 +21,7 @@ def _after(items: list[Row | Event], seconds: float) -> dict[str, float]:
     monitor = Monitor()
     for each in items:
         monitor.observe(each)
+        monitor.tick(each.time or 0.0)
     last = max(i.time for i in items if i.time is not None)
     found = monitor.tick(last + seconds)
     assert not monitor.failed
@@ -33,10 +34,28 @@ def test_no_step_for_far_longer_than_usual() -> None:
     monitor = Monitor()
     for each in _steps(20):
         monitor.observe(each)
+        monitor.tick(each.time or 0.0)
     stalled = monitor.tick(1200 + 3000.0)[0]
     assert stalled.first_step == 20
     assert "kernel log" in str(stalled.evidence["not looked at"])
     assert "engine metrics" in str(stalled.evidence["not looked at"])
+
+
+def test_a_log_without_times_is_paced_by_its_arrival() -> None:
+    monitor = Monitor()
+    for s in range(1, 12):
+        monitor.observe(row(s, None, loss=0.1))
+        monitor.tick(1000.0 + 40 * s)
+    assert [d.cause for d in monitor.tick(1440.0 + 500)] == []
+    assert [d.cause for d in monitor.tick(1440.0 + 700)] == ["stalled"]
+
+
+def test_a_log_in_another_time_zone_does_not_look_stalled() -> None:
+    monitor = Monitor()
+    for s in range(1, 12):
+        monitor.observe(row(s, 60.0 * s, loss=0.1))
+        assert monitor.tick(60.0 * s + 8 * 3600) == []
+    assert monitor.tick(660.0 + 8 * 3600 + 300) == []
 
 
 def test_slow_steps_have_a_longer_budget() -> None:

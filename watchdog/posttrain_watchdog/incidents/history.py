@@ -35,7 +35,11 @@ class History:
         self.now: float | None = None
         """time of the last tick"""
         self.step_time: float | None = None
-        """when the last new step was seen, or when the run began again"""
+        """time that the source gives to the last new step"""
+        self.step_seen: float | None = None
+        """tick at which the last new step, or a new beginning, was first known: logs may lie about the time zone"""
+        self.sync_seen: float | None = None
+        """tick at which `open_sync` was first known"""
         self.heard: dict[str, float] = {}
         """when each rank was last heard, where lines tell ranks apart"""
         self.counts: Counter[str] = Counter()
@@ -57,6 +61,7 @@ class History:
         self._arrived = 0.0
         self._trainer_heard = False
         self._below = 0
+        self._ticked: tuple[int, float] | None = None
 
     # -- taking in
 
@@ -103,7 +108,7 @@ class History:
             if gap > 0 and not len(self.trainer("step_seconds")):
                 self.pace.append(gap)
         self.step = step
-        self.step_time = time
+        self.step_time, self.step_seen = time, None
         self.finished = False
         self.interrupted = self.open_sync = None
         self.since_step.clear()
@@ -133,7 +138,7 @@ class History:
             self.interrupted = event
         elif event.kind in ("resumed", "run_started"):
             self.finished, self.interrupted, self.open_sync = False, None, None
-            self.step_time = event.time
+            self.step_time, self.step_seen = event.time, None
             self.since_step.clear()
             if event.step is not None and self.step is not None and event.step < self.step:
                 self._rewind(event.step)
@@ -142,16 +147,21 @@ class History:
         elif event.kind == "config_changed" and self.step is not None:
             self.breaks = [*self.breaks[-_KEPT_BREAKS:], self.step + 1]
         elif event.kind == "weight_sync_started":
-            self.open_sync = event
+            self.open_sync, self.sync_seen = event, None
         elif event.kind == "weights_synced":
             self.open_sync = None
 
     def tick(self, now: float) -> None:
-        """Gives the time to what came without one since the last tick."""
-        if self.step is not None and self.step_time is None:
-            self.step_time = now
-        if self.open_sync is not None and self.open_sync.time is None:
-            self.open_sync.time = now
+        """Notes when what came since the last tick was first known."""
+        if self.step is not None and self.step_seen is None:
+            self.step_seen = now
+            if self._ticked is not None and self.step_time is None and not len(self.trainer("step_seconds")):
+                step, then = self._ticked
+                if self.step > step and now > then:
+                    self.pace.append((now - then) / (self.step - step))
+            self._ticked = (self.step, now)
+        if self.open_sync is not None and self.sync_seen is None:
+            self.sync_seen = now
         self.now = now
 
     # -- looking

@@ -32,13 +32,13 @@ def judge(history: History) -> Finding | None:
     if (
         history.finished
         or history.interrupted is not None
-        or history.step_time is None
+        or history.step_seen is None
         or history.now is None
         or usual is None
         or len(history.pace) < _KNOWN
     ):
         return None
-    waited = history.now - history.step_time
+    waited = history.now - history.step_seen
     budget = max(_TIMES * usual, 2 * max(history.pace), _LEAST_SECONDS)
     if waited <= budget:
         return None

@@ -74,6 +74,7 @@ def _engine(history: History, labels: tuple[tuple[str, str], ...], track: Track)
         fewer = np.median(after) < 0.6 * np.median(before)
         witnesses["fewer requests" if fewer else "requests not fewer"] = STRONGLY_AGAINST if fewer else STRONG
     else:
+        witnesses["it may be the end of a batch"] = AGAINST
         evidence["running requests"] = "unknown"
     retracted = history.events("kv_retraction")
     if retracted:

@@ -35,7 +35,7 @@ def judge(history: History) -> Finding | None:
     if refused:
         witnesses["the engine refused it"] = STATED
         evidence["engine"] = refused[0].text[:160]
-    spent = None if started.time is None or history.now is None else history.now - started.time
+    spent = None if history.sync_seen is None or history.now is None else history.now - history.sync_seen
     usual = _usual(history)
     limit = (
         _FIRST_SECONDS if usual is None else max(_TIMES * usual, _LEAST_SECONDS, 2 * (history.usual_step_seconds or 0))
