@@ -251,3 +251,57 @@ def test_commands_of_recordings_are_read_as_they_are(recordings: Path) -> None:
         check([recordings / "vllm-raw_logits" / "command.json"]), "critical"
     )
     assert said(check([recordings / "server-mode-processed" / "server_command.txt"]), "critical", "warning") == set()
+
+
+def test_arguments_kept_in_shell_arrays_are_read(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        """#!/bin/bash
+MODEL=/models/Qwen3-4B
+CKPT_ARGS=(
+   --hf-checkpoint $MODEL
+   # --ref-load none
+)
+ROLLOUT_ARGS=(
+   --rollout-temperature 0.8
+   --rollout-max-response-len ${MAX:-8192}
+)
+GRPO_ARGS=(--use-tis --tis-clip 0.9)
+ray job submit --address="http://127.0.0.1:8265" -- python3 train.py \\
+   ${CKPT_ARGS[@]} \\
+   "${ROLLOUT_ARGS[@]}" ${GRPO_ARGS[@]}
+"""
+    )
+    (finding,) = [f for f in check([script]) if f.severity == "critical"]
+    assert (finding.check, finding.line) == ("correction-cap", 11)
+    assert recognised(script)
+
+
+def test_a_configuration_inherits_what_it_builds_on(tmp_path: Path) -> None:
+    base = tmp_path / "grpo_math_1B.yaml"
+    base.write_text((DATA / "good" / "nemo_rl.yaml").read_text())
+    child = tmp_path / "recipes" / "hot.yaml"
+    child.parent.mkdir()
+    child.write_text("defaults: ../grpo_math_1B.yaml\npolicy:\n  generation:\n    temperature: 0.7\n")
+    assert said(check([child]), "critical", "warning") == set()
+    child.write_text(
+        "defaults: ../grpo_math_1B.yaml\npolicy:\n  generation:\n    vllm_cfg:\n      logprobs_mode: raw_logprobs\n"
+    )
+    (finding,) = [f for f in check([child]) if f.severity == "critical"]
+    assert (finding.check, finding.line) == ("logprobs-mode", 5)
+
+
+def test_a_configuration_that_builds_on_itself_ends(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text("defaults: b.yaml\nuse_vllm: true\n")
+    b.write_text("defaults: a.yaml\ntemperature: 0.8\n")
+    assert [f for f in check([a]) if f.check == "unreadable"] == []
+
+
+def test_a_teachers_server_is_not_taken_for_the_sampler(tmp_path: Path) -> None:
+    script = tmp_path / "opd.sh"
+    script.write_text(
+        "python3 -m sglang.launch_server --model-path /m/Qwen3-32B --mem-fraction-static 0.7\n"
+        "python3 train.py --hf-checkpoint /m/Qwen3-8B --rollout-temperature 1.0 --use-tis --tis-clip 10.0\n"
+    )
+    assert said(check([script]), "critical", "warning") == set()

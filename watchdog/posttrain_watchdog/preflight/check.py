@@ -31,7 +31,7 @@ def check(paths: Iterable[Path | str], versions: Mapping[str, str] | None = None
         found, complaints = read(path)
         documents += found
         findings += complaints
-        if found and not any(recognise(d) or d.syntax == "requirements" for d in found):
+        if not complaints and not any(recognise(d) or d.syntax == "requirements" for d in found):
             findings.append(
                 Finding(
                     "unrecognised",
@@ -82,23 +82,28 @@ def _judge(views: list[View]) -> Iterator[Finding]:
     for found in views:
         yield from renamed(found)
         yield from machine.judge(found)
+    samplers: list[View] = []
     for trainer in trainers:
-        yield from sampling.judge(trainer, engines[0] if engines else None)
+        own = [e for e in engines if _samples_for(trainer, e)]
+        samplers += own[:1]
+        yield from sampling.judge(trainer, own[0] if own else None)
         yield from correction.judge(trainer)
-        for engine in engines:
+        for engine in own:
             yield from both.judge(trainer, engine)
-    judged_with_trainer = engines[:1] if any(t.needs_correction for t in trainers) else []
+    hot = any(t.number("temperature") not in (None, 1.0) for t in trainers)
     for engine in engines:
-        if engine not in judged_with_trainer:
-            yield from sampling.judge_engine(engine)
-        elif engine.text("logprobs_mode") != "processed_logprobs":
-            yield from (
-                f for f in sampling.judge_engine(engine) if f.check != "logprobs-mode" or f.severity == "critical"
-            )
-            if engine.text("logprobs_mode") == "raw_logprobs" and all(
-                t.number("temperature") in (None, 1.0) for t in trainers
-            ):
-                yield from (f for f in sampling.judge_engine(engine) if f.check == "logprobs-mode")
+        judged = any(engine is s for s in samplers)
+        for finding in sampling.judge_engine(engine):
+            # what raw logprobs do was said beside the trainer's temperature
+            if not (judged and hot and finding.check == "logprobs-mode" and finding.severity == "warning"):
+                yield finding
+
+
+def _samples_for(trainer: View, engine: View) -> bool:
+    """Does this server sample for this trainer? One that serves another model may be a judge or a teacher."""
+    if not trainer.needs_correction and trainer.framework.name != "prime_rl":
+        return False
+    return trainer.framework.name in ("trl", "ms_swift") or both.same_model(trainer, engine) is not False
 
 
 def _files(paths: Iterable[Path | str]) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from posttrain_watchdog.preflight.command_line import commands, from_argv
-from posttrain_watchdog.preflight.document import Document, Value
+from posttrain_watchdog.preflight.document import Document, Setting, Value
 from posttrain_watchdog.preflight.finding import Finding
 
 if sys.version_info >= (3, 11):
@@ -47,7 +47,10 @@ def read(path: Path) -> tuple[list[Document], list[Finding]]:
             raise Unreadable("binary: a text file was expected")
         if not text.strip():
             raise Unreadable("empty: a configuration or command line was expected")
-        return parse(str(path), text), []
+        documents = parse(str(path), text)
+        for document in documents:
+            _inherit(document, path, 0)
+        return documents, []
     except OSError as error:
         return [], [_unreadable(path, error.strerror or str(error), 0)]
     except UnicodeDecodeError as error:
@@ -74,7 +77,26 @@ def parse(path: str, text: str) -> list[Document]:
         return [pinned]
     if suffix in (".txt", "") and re.search(r"^\s*[\w.]+\s*:", text, re.M):
         return _yaml(path, text, "yaml")
-    raise Unreadable("neither a known configuration, a command line nor a list of pinned versions")
+    return []
+
+
+def _inherit(document: Document, path: Path, depth: int) -> None:
+    """Settings of the files that a YAML configuration builds on (`defaults:`), where they lie beside it."""
+    bases = document.settings.get("defaults")
+    if document.syntax != "yaml" or bases is None or not isinstance(bases.value, str) or depth > 8:
+        return
+    for name in reversed(bases.value.split()):
+        base = path.parent / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
+        if name.startswith("_") or base == path or not base.is_file() or base.stat().st_size > MAX_BYTES:
+            continue
+        try:
+            found = parse(str(base), base.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, Unreadable):
+            continue
+        for inherited in found:
+            _inherit(inherited, base, depth + 1)
+            for key, setting in inherited.settings.items():
+                document.settings.setdefault(key, Setting(key, setting.value, 0))
 
 
 def _yaml(path: str, text: str, syntax: str) -> list[Document]:

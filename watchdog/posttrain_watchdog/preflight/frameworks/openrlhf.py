@@ -32,7 +32,7 @@ FRAMEWORK = Framework(
     read="0.11.0",
     role="trainer",
     programs=(r"openrlhf",),
-    markers=("enable_vllm_is_correction", "vllm_num_engines", "rollout_batch_size", f"{_A}.is_correction_enable"),
+    markers=("enable_vllm_is_correction", "vllm_num_engines", f"{_A}.is_correction_enable"),
     keys={
         "temperature": ("rollout.temperature", "temperature"),
         "top_p": ("rollout.top_p", "top_p"),

@@ -37,7 +37,7 @@ def judge(trainer: View, engine: View) -> Iterator[Finding]:
             cause="routing_mismatch",
         )
     ours, theirs = trainer.text("model"), engine.text("model")
-    if ours and theirs and _name(ours) != _name(theirs):
+    if same_model(trainer, engine) is False:
         yield engine.finding(
             "model",
             "warning",
@@ -75,6 +75,14 @@ def _formats(trainer: View, engine: View) -> Iterator[Finding]:
             fix=engine.fix("engine_dtype", own),
             cause="precision_noise",
         )
+
+
+def same_model(trainer: View, engine: View) -> bool | None:
+    """Do both sides name the same model (by the last part of its path)? None where one names none."""
+    ours, theirs = trainer.text("model"), engine.text("model")
+    if not ours or not theirs:
+        return None
+    return _name(ours) == _name(theirs)
 
 
 def _name(model: str) -> str:
