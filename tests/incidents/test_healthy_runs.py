@@ -32,7 +32,7 @@ def test_resume_from_a_checkpoint(seed: int) -> None:
         each.time = (each.time or 0.0) + 60.0 * 10 + 1500
     monitor, _, first = drive([*rows[:150], stop, back, *again])
     assert first == {}
-    assert monitor.history.trainer("loss").at == [float(s) for s in range(1, 201)]
+    assert monitor.history.trainer("loss").at.tolist() == [float(s) for s in range(1, 201)]
 
 
 def test_a_restart_without_a_word_is_noticed_by_its_steps() -> None:

@@ -18,7 +18,7 @@ _OWN_LABELS = frozenset({"run", "source", "host", "instance"})
 _STEP_SECONDS = Metric("posttrain_trainer_step_seconds")
 _REWOUND = 3
 """Rows below the last step after which the run is taken to have gone back."""
-_MAX_TRACKS = 4096
+_MAX_TRACKS = 2048
 _KEPT_BREAKS = 63
 _KEPT_EVENTS = 512
 _KEPT_PACE = 64

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,9 +28,9 @@ class Track:
     __slots__ = ("_cache", "at", "head", "nonfinite", "read")
 
     def __init__(self) -> None:
-        self.at: list[float] = []
+        self.at = array("d")
         """step, or seconds where the source has no steps; ascending"""
-        self.read: list[float] = []
+        self.read = array("d")
         """values, NaN and infinities included"""
         self.head: list[tuple[float, float]] = []
         """the first finite points of all time, (at, value): the run's own start, kept when the rest moves on"""
@@ -75,7 +76,7 @@ class Track:
     def finite(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Steps and values of the finite points, float64 [n] each, ascending in step. Not to be written to."""
         if self._cache is None:
-            at, read = np.asarray(self.at, dtype=np.float64), np.asarray(self.read, dtype=np.float64)
+            at, read = np.array(self.at), np.array(self.read)  # copies: a view would forbid the arrays to grow
             fine = np.isfinite(read)
             self._cache = (at[fine], read[fine])
         return self._cache
