@@ -185,5 +185,5 @@ def dense_finding(window: Window, cause: str, checks: tuple[str, str, str]) -> F
         checks,
         len(window.d),
         scores,
-        specific=False,
+        tier=2,
     )

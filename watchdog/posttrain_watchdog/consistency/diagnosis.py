@@ -38,8 +38,8 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
     """The causes that the windows show, most confident first; at most one diagnosis a cause.
 
     A cause is as sure as in the window that shows it best, and began at the earliest onset of the windows that show
-    it at least half as well. Explaining away: a cause that speaks of what is left keeps the part that the most
-    confident specific cause does not account for; `unknown` keeps what all of them leave.
+    it at least half as well.
+    Explaining away: a cause keeps the part that the most confident cause of a lower tier does not account for.
     """
     windows = list(windows)
     shown: dict[str, list[tuple[float, Finding, Window, float]]] = {}
@@ -49,11 +49,15 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
         if (left := _unknown(window)) is not None:
             findings.append(left)
         for finding in findings:
-            taken = accounts_for(finding, correction) if finding.specific else 0.0
+            taken = accounts_for(finding, correction)
             shown.setdefault(finding.cause, []).append((confidence(finding, correction), finding, window, taken))
     best = {cause: max(each, key=lambda e: e[0]) for cause, each in shown.items()}
-    specific = max((taken for each in shown.values() for *_, taken in each), default=0.0)
-    scale = {c: 1.0 if f.specific else 1.0 - specific for c, (_, f, *_) in best.items()}
+    taken_by = [0.0, 0.0, 0.0]
+    for each in shown.values():
+        for _, finding, _, taken in each:
+            if finding.tier < 2:
+                taken_by[finding.tier] = max(taken_by[finding.tier], taken)
+    scale = {c: 1.0 - max(taken_by[: f.tier], default=0.0) for c, (_, f, *_) in best.items()}
     if "unknown" in best:
         # what some cause would explain is not unknown, even before that cause is sure
         claimed = max(
@@ -95,7 +99,7 @@ def _unknown(window: Window) -> Finding | None:
         ),
         len(window.d),
         window.per_step(k3 - UNUSABLE, window.at_step),
-        specific=False,
+        tier=3,
     )
 
 

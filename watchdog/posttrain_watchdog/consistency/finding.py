@@ -36,8 +36,9 @@ class Finding:
     """sample size behind it"""
     step_scores: Mapping[int, float]
     """for each step of the window how much it speaks for the fault (> 0) or against it (< 0)"""
-    specific: bool = True
-    """False for causes that speak of what is left when the specific ones have spoken"""
+    tier: int = 0
+    """0: a mechanism; 1: which sequences, whatever the mechanism; 2: two true distributions that differ; 3: unknown.
+    A cause speaks only of what those of lower tiers leave"""
     labels: tuple[tuple[str, str], ...] = field(default=())
     p_shape: float | None = None
     """p of the shape alone, where `p` also waits to tell two causes of one shape apart: enough to explain away"""
@@ -62,7 +63,7 @@ def strength(p: float) -> float:
 
 
 def accounts_for(finding: Finding, correction: float) -> float:
-    """What a specific finding takes from those that speak of what is left."""
+    """What a finding takes from those of higher tiers."""
     p = finding.p if finding.p_shape is None else finding.p_shape
     return max(0.0, min(1.0, finding.explained)) * strength(min(1.0, p * correction))
 

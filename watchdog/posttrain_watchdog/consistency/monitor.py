@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from posttrain_watchdog.consistency.calibration import Recommendation
 from posttrain_watchdog.consistency.diagnosis import diagnose
 from posttrain_watchdog.consistency.merge import merge
 from posttrain_watchdog.consistency.ratios import Ratios, measure
@@ -40,6 +41,7 @@ class Monitor:
         self._kept: OrderedDict[int, TokenBatch] = OrderedDict()
         self._history = History()
         self._rows: list[Row] = []
+        self._recommended = Recommendation(self._settings)
         self._compared = 0
         self._skipped = 0
         self._fresh = False
@@ -109,7 +111,10 @@ class Monitor:
         self._remember(step, sample)
         self._history.steps_seen += not late
         self._compared += ratios.tokens
-        self._rows.append(row_of(step, ratios, self._settings, self._compared, self._skipped))
+        self._recommended.observe(ratios)
+        self._rows.append(
+            row_of(step, ratios, self._settings, self._recommended, compared=self._compared, skipped=self._skipped)
+        )
         self._fresh = True
 
     def _remember(self, step: int, sample: TokenBatch) -> None:

@@ -145,7 +145,8 @@ def measure(batch: TokenBatch, cap: float = 10.0, device: str = "cpu") -> Ratios
         bounds = batch.offsets[first : last + 1] - a
         t, s = batch.trainer_logprobs[a:b], batch.engine_logprobs[a:b]
         mask = batch.mask[a:b]
-        good = np.isfinite(t + s)
+        with np.errstate(invalid="ignore"):
+            good = np.isfinite(t + s)
         good &= mask
         if b > a and not float(np.fmin.reduce(s)) > CLAMPED_INFINITY:
             good &= s > CLAMPED_INFINITY

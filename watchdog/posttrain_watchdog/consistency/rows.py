@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from posttrain_watchdog.consistency.calibration import Recommendation, calibration_factor
+from posttrain_watchdog.consistency.importance import affected_fractions, sequence_weights
 from posttrain_watchdog.consistency.ratios import Ratios
 from posttrain_watchdog.consistency.settings import Settings
 from posttrain_watchdog.model import Metric, Row
@@ -13,7 +15,9 @@ from posttrain_watchdog.model import Metric, Row
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
-def row_of(step: int, ratios: Ratios, settings: Settings, compared: int, skipped: int) -> Row:
+def row_of(
+    step: int, ratios: Ratios, settings: Settings, recommended: Recommendation, *, compared: int, skipped: int
+) -> Row:
     """The row of one finished step. A statistic that the step does not have (no token compared) is left out."""
     n = ratios.tokens
     values: dict[str, float] = {
@@ -23,6 +27,8 @@ def row_of(step: int, ratios: Ratios, settings: Settings, compared: int, skipped
         "non_finite_fraction": ratios.non_finite / ratios.masked if ratios.masked else math.nan,
         "tokens_compared_total": float(compared),
         "calibration_factor": calibration_factor(step, settings),
+        "calibration_recommended_factor": recommended.factor,
+        "calibration_recommended_cap": recommended.cap,
     }
     row = {Metric(f"posttrain_{k}"): v for k, v in values.items()}
     row[Metric("posttrain_tokens_skipped_total", {"reason": "budget"})] = float(skipped)
@@ -31,6 +37,11 @@ def row_of(step: int, ratios: Ratios, settings: Settings, compared: int, skipped
         for q in QUANTILES:
             row[Metric("posttrain_logprob_difference_quantile", {"quantile": f"{q:g}"})] = ratios.sketch.quantile(q)
         row |= _of_sequences(ratios)
+        for mode, fraction in affected_fractions(ratios, settings.cap).items():
+            row[Metric("posttrain_importance_correction_fraction", {"mode": mode})] = fraction
+        for mode, (observed, predicted) in sequence_weights(ratios, settings.cap).items():
+            row[Metric("posttrain_sequence_weight_mean", {"mode": mode})] = observed
+            row[Metric("posttrain_sequence_weight_predicted", {"mode": mode})] = predicted
     return Row({k: v for k, v in row.items() if not math.isnan(v)}, step if step >= 0 else None)
 
 
@@ -62,10 +73,3 @@ def _of_sequences(ratios: Ratios) -> dict[Metric, float]:
     for q, value in zip(QUANTILES, np.quantile(total, QUANTILES), strict=True):
         row[Metric("posttrain_sequence_log_ratio_quantile", {"quantile": f"{q:g}"})] = float(value)
     return row
-
-
-def calibration_factor(step: int, settings: Settings) -> float:
-    """min(1, f0 * exp(-step / decay)), the guide's dynamic calibration; constant where decay is 0."""
-    if settings.decay_steps <= 0:
-        return min(1.0, settings.initial_factor)
-    return min(1.0, settings.initial_factor * math.exp(-max(0, step) / settings.decay_steps))

@@ -7,6 +7,7 @@ right to 3 % of itself (half a bucket) whatever the scale. Two sketches add up.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +35,37 @@ class Sketch:
         total = int(self.counts.sum())
         if total == 0:
             return float("nan")
-        half = _BUCKETS // 2
-        ascending = np.concatenate([np.arange(_BUCKETS - 1, half - 1, -1), np.arange(half)])
-        reached = np.cumsum(self.counts[ascending])
-        bucket = int(ascending[np.searchsorted(reached, max(1.0, q * total))])
-        edges = np.array([bucket << _SHIFT, (bucket << _SHIFT) | ((1 << _SHIFT) - 1)], np.uint32).view(np.float32)
-        # buckets next to 0 hold exact zeros and what no logprob resolves
-        return 0.0 if abs(float(edges[1])) < 1e-30 else float(edges.astype(np.float64).mean())
+        order = _ascending()
+        reached = np.cumsum(self.counts[order])
+        return float(_middles()[int(np.searchsorted(reached, max(1.0, q * total)))])
+
+    def below(self, value: float) -> float:
+        """The share of values whose bucket lies below `value`, NaN of nothing."""
+        total = int(self.counts.sum())
+        return float(self.counts[_ascending()][_middles() < value].sum()) / total if total else float("nan")
+
+    def histogram(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """(middle, count) of the buckets that hold anything, ascending."""
+        counts = self.counts[_ascending()]
+        return _middles()[counts > 0], counts[counts > 0]
+
+
+@cache
+def _ascending() -> NDArray[np.int64]:
+    """Buckets from the most negative value to the most positive: the patterns of negative floats run backwards."""
+    half = _BUCKETS // 2
+    return np.concatenate([np.arange(_BUCKETS - 1, half - 1, -1), np.arange(half)])
+
+
+@cache
+def _middles() -> NDArray[np.float64]:
+    """The middle of each bucket, ascending; 0 for those that hold zeros and what no logprob resolves."""
+    low = (_ascending().astype(np.uint32) << np.uint32(_SHIFT)).astype(np.uint32)
+    with np.errstate(invalid="ignore"):
+        edges = np.stack([low, low | np.uint32((1 << _SHIFT) - 1)]).view(np.float32).astype(np.float64)
+        middle = edges.mean(axis=0)
+    middle[np.abs(edges).max(axis=0) < 1e-30] = 0.0
+    # buckets of infinities and NaN stay empty; they keep the order
+    middle[~np.isfinite(middle)] = np.sign(np.where(np.signbit(edges[0][~np.isfinite(middle)]), -1.0, 1.0)) * 1e38
+    ordered: NDArray[np.float64] = middle
+    return ordered

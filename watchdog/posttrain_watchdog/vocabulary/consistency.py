@@ -32,6 +32,12 @@ METRICS: tuple[Spec, ...] = (
             ("unscored_fraction", "", "Fraction of tokens under the mask without an engine logprob"),
             ("non_finite_fraction", "", "Fraction of tokens under the mask whose logprob is NaN or infinite"),
             ("calibration_factor", "", "min(1, f0 * exp(-step/decay)) in force"),
+            ("calibration_recommended_factor", "", "1 / mean ratio over the correction window: brings the mean to 1"),
+            (
+                "calibration_recommended_cap",
+                "",
+                "Largest cap that leaves 30 % of the tokens effective over the correction window; +Inf: none is needed",
+            ),
         ),
         windowed=True,
     ),
@@ -41,6 +47,21 @@ METRICS: tuple[Spec, ...] = (
         "Quantiles of the sum of d over a sequence",
         "nats",
         labels=("quantile",),
+    ),
+    Spec(
+        "posttrain_importance_correction_fraction",
+        "Fraction of tokens or sequences that this correction would clip or drop at the configured cap",
+        labels=("mode",),
+    ),
+    Spec(
+        "posttrain_sequence_weight_mean",
+        "Mean importance weight of a sequence, masked or truncated at the configured cap",
+        labels=("mode",),
+    ),
+    Spec(
+        "posttrain_sequence_weight_predicted",
+        "The same as sequence length and k3 alone predict it: only a departure from it is a finding",
+        labels=("mode",),
     ),
     Spec("posttrain_tokens_compared_total", "Tokens compared since the start", "tokens", "counter"),
     Spec(

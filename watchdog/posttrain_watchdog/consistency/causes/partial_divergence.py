@@ -75,6 +75,7 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         window.hits_per_step(hit),
+        tier=1,
         labels=((name, value),) if name not in {"prompt", "group"} else (),
     )
 
