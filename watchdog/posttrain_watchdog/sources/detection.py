@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Protocol
@@ -43,6 +43,35 @@ def dialects() -> dict[str, ModuleType]:
     return {**{k: v for k, v in found.items() if k != GENERIC}, GENERIC: found[GENERIC]}
 
 
+@cache
+def tables() -> Mapping[str, Mapping[str, str]]:
+    """Trainer -> its own keys and their short names, for files in which trackers keep them; the generic ones last."""
+    found: dict[str, Mapping[str, str]] = {}
+    generic: Mapping[str, str] = {}
+    for each in pkgutil.iter_modules(trainers.__path__):
+        module = importlib.import_module(f"{trainers.__name__}.{each.name}")
+        keys = getattr(module, "KEYS", None)
+        if keys is None:
+            continue
+        if each.name == GENERIC:
+            generic = keys
+            continue
+        found[each.name] = keys
+        if hasattr(module, "ASYNC_KEYS"):
+            found[f"{each.name}_async"] = {**keys, **module.ASYNC_KEYS}
+    return {**found, GENERIC: generic}
+
+
+@cache
+def scales() -> Mapping[str, Mapping[str, float]]:
+    """Trainer -> factors of the keys whose sign or unit is not the canonical one."""
+    found = {}
+    for name in tables():
+        module = importlib.import_module(f"{trainers.__name__}.{name.removesuffix('_async')}")
+        found[name] = getattr(module, "SCALES", {})
+    return found
+
+
 def recognise(line: str) -> str | None:
     """The dialect that is sure of this line."""
     if not any(hint in line for hint in _HINTS):
@@ -60,6 +89,7 @@ class Follower:
         self._other = ""
         self._others = 0
         self._unknown = 0
+        self._bar = ""
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         """The readings and events of one line."""
@@ -74,6 +104,8 @@ class Follower:
             self._others = self._others + 1 if name == self._other else 1
             self._other = name
             return self._switch(name, line) if self._others >= _LINES_TO_SWITCH else ()
+        if "%|" in line:
+            self._bar = line
         if self._unknown >= _SURELY_UNKNOWN:
             items = self._reader.feed(line)
             if items and (items := list(items)):
@@ -91,6 +123,10 @@ class Follower:
         yield from self._reader.close()
         self._reader = dialects()[name].Dialect(self._logging_steps)
         self.dialect, self._others = name, 0
+        if self._bar:
+            # a progress bar in front of the first record may tell its step
+            yield from self._reader.feed(self._bar)
+            self._bar = ""
         yield from self._reader.feed(line)
 
     def close(self) -> Iterable[Row | Event]:

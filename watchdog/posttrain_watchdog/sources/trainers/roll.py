@@ -48,7 +48,7 @@ KEYS: Mapping[str, str] = {
 }
 
 SCALES = {"actor/policykl": -1.0}
-_TAGGED = re.compile(r'(?:\[[^\]]*\] ?){0,6}(?:metrics_tag: )?(\{"(?:step|[\w/]+@\w+)")')
+_TAGGED = re.compile(r'(?:\[[^\]]*\] ?){0,6}(?:metrics_tag: )?(\{"[\w/@]+"\s*:)')
 _KEYS_OF_ROLL = ('"actor/', '"critic/', '"system/', '"token')
 
 

@@ -6,7 +6,7 @@ metric of their own. Records of one trainer share their keys: what a set of keys
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -25,7 +25,7 @@ class _Shape:
     """What records with one set of keys become: which of their values, as which metrics."""
 
     metrics: tuple[Metric, ...]
-    pick: Callable[[list[float | None]], tuple[float | None, ...]] | None
+    pick: Callable[[Sequence[float | None]], tuple[float | None, ...]] | None
     """takes its values out of a record's, None for all of them"""
     scaled: tuple[tuple[Metric, float], ...]
 
@@ -46,19 +46,23 @@ class Table:
 
     def rows(self, numbers: Numbers, step: int | None, time: float | None = None) -> list[Row | Event]:
         """The row of one record, and an event where loss or gradient are not finite. Absent values are left out."""
-        values = list(numbers.values())
+        return self.aligned(tuple(numbers), list(numbers.values()), step, time)
+
+    def aligned(
+        self, keys: tuple[str, ...], values: Sequence[float | None], step: int | None, time: float | None = None
+    ) -> list[Row | Event]:
+        """The same for keys (all different) and their values side by side."""
         try:
             total = sum(values)  # type: ignore[arg-type]  # a missing value raises, and takes the way below
         except TypeError:
-            return self._one_by_one(numbers, step, time)
+            return self._one_by_one(dict(zip(keys, values, strict=True)), step, time)
         if total - total != 0:
-            return self._one_by_one(numbers, step, time)
-        keys = tuple(numbers)
+            return self._one_by_one(dict(zip(keys, values, strict=True)), step, time)
         shape = self._shapes.get(keys)
         if shape is None:
             shape = self._shape(keys)
         if shape.pick is not None:
-            values = list(shape.pick(values))
+            values = shape.pick(values)
         found: dict[Metric, float] = dict(zip(shape.metrics, values, strict=True))  # type: ignore[arg-type]
         for metric, scale in shape.scaled:
             found[metric] *= scale
@@ -136,7 +140,7 @@ class Table:
         return found
 
 
-def _picker(places: tuple[int, ...]) -> Callable[[list[float | None]], tuple[float | None, ...]]:
+def _picker(places: tuple[int, ...]) -> Callable[[Sequence[float | None]], tuple[float | None, ...]]:
     if len(places) > 1:
         return itemgetter(*places)
     return lambda values: tuple(values[place] for place in places)

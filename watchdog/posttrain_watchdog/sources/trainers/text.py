@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -40,6 +40,7 @@ _RANK = re.compile(r"\[(?:rank|default)(\d+)\]:? ?")
 
 _LONGEST_TOLERATED = 1 << 20
 
+_list = msgspec.json.Decoder(list[float])
 _fast = msgspec.json.Decoder(dict[str, float | None], strict=False)
 
 
@@ -152,28 +153,40 @@ def python_dict(text: str) -> Numbers:
     return found
 
 
-def dashed(body: str) -> Numbers:
-    """The numbers of `key:value - key:value - ...`: a fast path through JSON, then pair by pair."""
-    if "(" in body:
-        for scalar in _SCALARS:
-            body = body.replace(scalar, "")
-        body = _NUMPY.sub(r"\1", body) if "(" in body else body.replace(")", "")
-    if '"' not in body and "\\" not in body:
-        quick = '{"' + body.replace(":", '":').replace(" - ", ',"') + "}"
-        try:
-            return _fast.decode(quick)
-        except (msgspec.DecodeError, UnicodeError):
-            pass
-        try:
-            return _fast.decode(_BARE.sub(r'"\1"', quick))
-        except (msgspec.DecodeError, UnicodeError):
-            pass
-    found: Numbers = {}
-    for part in body.split(" - "):
-        key, colon, value = part.rpartition(":")
-        if colon:
-            found[key.strip()] = number(value)
-    return found
+class Dashed:
+    """Reads `key:value - key:value - ...`. The lines of one run mostly have the same keys: those are tried first."""
+
+    def __init__(self) -> None:
+        self._prefixes: list[str] = []
+        self._keys: tuple[str, ...] = ()
+
+    def read(self, body: str) -> tuple[tuple[str, ...], Sequence[float | None]]:
+        """(keys, values), keys all different."""
+        if "(" in body:
+            for scalar in _SCALARS:
+                body = body.replace(scalar, "")
+            body = _NUMPY.sub(r"\1", body) if "(" in body else body.replace(")", "")
+        parts = body.split(" - ")
+        if len(parts) == len(self._prefixes):
+            # a part with another key keeps it, and is no number then; JSON's numbers are read faster than float() does
+            joined = ",".join(map(str.removeprefix, parts, self._prefixes))
+            try:
+                return self._keys, _list.decode(f"[{joined}]")
+            except (msgspec.DecodeError, UnicodeError):
+                pass
+            try:
+                return self._keys, list(map(float, joined.split(",")))
+            except ValueError:
+                pass
+        found: Numbers = {}
+        for part in parts:
+            key, colon, value = part.rpartition(":")
+            if colon and key.strip():
+                found[key.strip()] = number(value)
+        keys = tuple(found)
+        if len(found) == len(parts) and None not in found.values():
+            self._keys, self._prefixes = keys, [f"{key}:" for key in keys]
+        return keys, list(found.values())
 
 
 def json_numbers(line: str | bytes) -> Numbers | None:

@@ -7,6 +7,7 @@ that add it. The importance-ratio keys are taken after clamping or masking, so t
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
@@ -72,8 +73,10 @@ _RAW_MODE = "runs with `--logprobs-mode raw_logprobs`"
 _IGNORED = frozenset({"step", "train_runtime", "train_samples_per_second", "train_steps_per_second", "total_flos"})
 _OWN = frozenset({*KEYS, *ASYNC_KEYS, "step", "train_runtime", "train_loss", "eval_loss", "eval_runtime"})
 _SURE = ("grad_norm", "reward", "learning_rate", "epoch", "num_tokens", "train_runtime", "step", "kl", "entropy")
+_CORE = frozenset({"loss", "grad_norm", "learning_rate", "epoch"})
 _MOST_WRAPPED = 40
 """Lines over which a terminal may have broken one dict."""
+_MOST_EPOCHS = 1_000_000
 
 
 def recognises(line: str) -> bool:
@@ -94,6 +97,8 @@ class Dialect:
         self._wrapped: list[str] = []
         self._bar: tuple[int, int] | None = None
         self._bars_total = 0
+        self._epochs: list[tuple[float, int]] = []
+        self._held: tuple[float, text.Numbers, Table, float | None] | None = None
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         if "%|" in line and (bars := _BAR.findall(line)):
@@ -148,20 +153,48 @@ class Dialect:
             step = int(remark.group(1)) if remark is not None else None
         if step is not None:
             return self._steps.told(step, time, table.rows(numbers, step, time))
-        return self._counted(numbers, table, time)
+        return self._told_by_epoch(numbers, table, time)
+
+    def _told_by_epoch(self, numbers: text.Numbers, table: Table, time: float | None) -> list[Row | Event]:
+        """A record without a step. An epoch that goes back is a resume if the next record goes on from there."""
+        epoch = numbers.get("epoch")
+        if epoch is None:
+            return self._counted(numbers, table, time)
+        held, self._held = self._held, None
+        if self._epochs and epoch < self._epochs[-1][0]:
+            if held is None:
+                self._held = (epoch, numbers, table, time)
+                return []
+            place = bisect_left(self._epochs, (held[0], -1))
+            before, self._steps.step = self._steps.step, self._epochs[place - 1][1] if place else 0
+            del self._epochs[place:]
+            first = self._note_epoch(held[0], self._counted(held[1], held[2], held[3]))
+            step = self._steps.step
+            resumed = Event("resumed", f"steps go back from {before} to {step}", {"step": str(step)}, step, held[3])
+            return [resumed, *first, *self._note_epoch(epoch, self._counted(numbers, table, time))]
+        return self._note_epoch(epoch, self._counted(numbers, table, time))
+
+    def _note_epoch(self, epoch: float, items: list[Row | Event]) -> list[Row | Event]:
+        if self._steps.step is not None and len(self._epochs) < _MOST_EPOCHS:
+            self._epochs.append((epoch, self._steps.step))
+        return items
 
     def _table_of(self, keys: tuple[str, ...]) -> Table | None:
         """The table of records with these keys; None for what is no record of a step."""
         table: Table | None = self._table
         foreign = len(_OWN.intersection(keys)) < 2 or "train_runtime" in keys
         evaluation = "loss" not in keys and any(key.startswith("eval_") for key in keys)
-        if foreign or evaluation or ("step" not in keys and not self._steps.usual(keys)):
+        if foreign or evaluation or ("step" not in keys and not self._is_ours(keys)):
             table = None
         elif "sample/staleness_mean" in keys or "perf/step_s" in keys:
             table = self._async
         if len(self._tables) < MOST_SHAPES:
             self._tables[keys] = table
         return table
+
+    def _is_ours(self, keys: tuple[str, ...]) -> bool:
+        """Steps without a new generation print fewer metrics, but never fewer than the HF trainer's own."""
+        return self._steps.usual(keys) or _CORE.issubset(keys)
 
     def _counted(self, numbers: text.Numbers, table: Table, time: float | None) -> list[Row | Event]:
         """A record without a step: the bar tells it where there is one, else records are counted."""

@@ -124,6 +124,7 @@ class Dialect:
         self._table = Table(KEYS, ignored=frozenset({"step"}))
         self._steps = StepCounter(logging_steps)
         self._stamps = text.Stamps()
+        self._dashed = text.Dashed()
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "step" in line else ()
@@ -137,14 +138,14 @@ class Dialect:
         line = text.rank(line)[1]
         match = _LINE.match(line)
         if match is not None:
-            numbers = text.dashed(line[match.end() :])
             if "/" not in line:
                 return ()
-        else:
-            match = _FILE.match(line)
-            found = text.json_numbers(line[match.end() : line.rfind("}")]) if match is not None else None
-            if match is None or found is None:
-                return ()
-            numbers = found
+            step = int(match.group(1))
+            keys, values = self._dashed.read(line[match.end() :])
+            return self._steps.told(step, time, self._table.aligned(keys, values, step, time))
+        match = _FILE.match(line)
+        numbers = text.json_numbers(line[match.end() : line.rfind("}")]) if match is not None else None
+        if match is None or numbers is None:
+            return ()
         step = int(match.group(1))
         return self._steps.told(step, time, self._table.rows(numbers, step, time))
