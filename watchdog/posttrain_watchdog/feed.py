@@ -12,7 +12,7 @@ from pathlib import Path
 
 from posttrain_watchdog.config import RunConfig
 from posttrain_watchdog.model import Row, TokenBatch
-from posttrain_watchdog.sources import kinds, trainer_state
+from posttrain_watchdog.sources import binary, completion_tables, kinds, trainer_state
 from posttrain_watchdog.sources.kinds import Kind, Refused
 from posttrain_watchdog.sources.readers import Item, Reader, reader_for
 from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
@@ -40,6 +40,14 @@ class Feed:
             batch: TokenBatch = kinds.token_dialects()[self._kind.dialect].read_file(self._path)
             for _, part in batch.by_step():
                 yield part
+        elif self._kind.name == kinds.COMPLETIONS:
+            yield from completion_tables.read_file(self._path)
+        elif self._kind.name in kinds.BINARY:
+            growing = binary.Growing(self._path, self._kind.name)
+            yield from growing.poll()
+            yield from growing.close()
+            if growing.dialect:
+                self.kind = f"{self._kind.name}: {growing.dialect}"
         else:
             reader = reader_for(self._kind, self._logging_steps)
             for lines in read_whole(self._path):
@@ -71,6 +79,7 @@ class Source:
     kind: Kind | None = None
     tail: Tail | None = None
     reader: Reader | None = None
+    growing: binary.Growing | None = None
     error: str = ""
     items: int = 0
     last_item: float | None = None
@@ -82,7 +91,8 @@ class Source:
         """The kind, with the dialect where there is one."""
         if self.kind is None:
             return "unknown yet"
-        dialect = self.reader.dialect if self.reader is not None else self.kind.dialect
+        reader = self.reader if self.reader is not None else self.growing
+        dialect = reader.dialect if reader is not None else self.kind.dialect
         return f"{self.kind.name}: {dialect}" if dialect else self.kind.name
 
 
@@ -125,6 +135,8 @@ class Intake:
                 for chunk in source.tail.finish():
                     yield from ((source, item) for item in source.reader.read(chunk.lines))
                 yield from ((source, item) for item in source.reader.close())
+            elif source.growing is not None:
+                yield from ((source, item) for item in source.growing.close())
 
     def close(self) -> None:
         for source in self._sources.values():
@@ -148,6 +160,10 @@ class Intake:
             yield from self._whole(source, self._state_items)
         elif kind.name == kinds.TOKEN_FILE:
             yield from self._whole(source, self._token_file_items)
+        elif kind.name == kinds.COMPLETIONS:
+            yield from self._whole(source, self._completion_items)
+        elif source.growing is not None:
+            yield from self._whole(source, self._growing_items)
         elif source.reader is not None and source.tail is None:
             yield from self._whole(source, self._packed_items)
         elif source.tail is not None and source.reader is not None:
@@ -166,7 +182,9 @@ class Intake:
             source.kind, source.error = None, "has no complete line yet"
             return False
         source.error = ""
-        if source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE):
+        if source.kind.name in kinds.BINARY:
+            source.growing = binary.Growing(source.path, source.kind.name)
+        elif source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE, kinds.COMPLETIONS):
             source.reader = reader_for(source.kind, self._run.logging_steps)
             source.tail = None if is_gzip(source.path) else Tail(source.path)
         return True
@@ -187,6 +205,15 @@ class Intake:
             if isinstance(item, Row) and item.step is not None:
                 source.last_step = max(source.last_step, item.step)
             yield item
+
+    @staticmethod
+    def _completion_items(source: Source) -> Iterator[Item]:
+        yield from completion_tables.read_file(source.path)
+
+    @staticmethod
+    def _growing_items(source: Source) -> Iterator[Item]:
+        if source.growing is not None:
+            yield from source.growing.poll()
 
     @staticmethod
     def _packed_items(source: Source) -> Iterator[Item]:

@@ -123,7 +123,7 @@ class Follower:
         yield from self._reader.close()
         self._reader = dialects()[name].Dialect(self._logging_steps)
         self.dialect, self._others = name, 0
-        if self._bar:
+        if self._bar and self._bar is not line:
             # a progress bar in front of the first record may tell its step
             yield from self._reader.feed(self._bar)
             self._bar = ""

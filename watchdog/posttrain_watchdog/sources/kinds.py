@@ -16,11 +16,15 @@ from typing import Any
 
 import msgspec
 
-from posttrain_watchdog.sources import tokens
+from posttrain_watchdog.sources import completion_tables, tokens, wandb_file
+from posttrain_watchdog.sources.wire import masked_crc32c
 
 HEAD = 256 << 10
 TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", "token file"
 METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
+WANDB, COMPLETIONS = "wandb run", "completions"
+BINARY = frozenset({EVENTS, WANDB})
+"""Kinds of binary files that grow."""
 _MAGIC = {
     b"PK\x03\x04": "zip",
     b"PAR1": "parquet",
@@ -70,8 +74,12 @@ def classify(path: Path) -> Kind:
     for name, module in token_dialects().items():
         if hasattr(module, "accepts") and module.accepts(path):
             return Kind(TOKEN_FILE, name)
-    if b"tfevents" in path.name.encode() and _is_event_file(head):
+    if _is_event_file(head):
         return Kind(EVENTS)
+    if head.startswith(wandb_file.MAGIC):
+        return Kind(WANDB)
+    if completion_tables.accepts(path):
+        return Kind(COMPLETIONS)
     magic = next((what for sign, what in _MAGIC.items() if head.startswith(sign)), None)
     if magic is not None:
         raise Refused(f"is a {magic} file of no known kind")
@@ -95,8 +103,8 @@ def _head(path: Path) -> bytes:
 
 
 def _is_event_file(head: bytes) -> bool:
-    """TFRecord framing: a length of eight bytes that fits, then a checksum of four."""
-    return len(head) >= 16 and int.from_bytes(head[:8], "little") < (1 << 24)
+    """TFRecord framing: a length of eight bytes and the checksum of just these."""
+    return len(head) >= 12 and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
 
 
 def _text_kind(head: bytes) -> Kind:

@@ -18,6 +18,7 @@ _SLACK = 8
 _OVERLAP = 0.5
 """Part of the usual keys that a record without a step must have."""
 _MOST_USUAL = 1000
+_MOST_HELD = 64
 
 
 class StepCounter:
@@ -42,18 +43,29 @@ class StepCounter:
         went back.
         """
         last, held = self.step, self._held
-        if held is not None and last is not None and held[0] <= step:
-            if step <= last or not self._follows(last, step):
-                self._stride = 0
-                found = [*self._confirmed(held), *items]
+        if held is None:
+            if last is None or self._follows(last, step):
                 self._go_to(step)
-                return found
+                return items
+            self._held = (step, time, items)
+            return []
+        if step == held[0]:
+            # the same step again confirms nothing: a text that was printed twice does that too
+            if len(held[2]) < _MOST_HELD:
+                held[2].extend(items)
+            return []
+        if last is None or step < held[0] or (step > last and self._follows(last, step)):
             self._held = None
-        if last is None or self._follows(last, step):
-            self._go_to(step)
-            return items
-        self._held = (step, time, items)
-        return []
+            return self.told(step, time, items)
+        self._stride = 0
+        found = [*self._confirmed(held), *items]
+        self._go_to(step)
+        return found
+
+    @property
+    def counts(self) -> bool:
+        """Whether this log's records carry no step and are counted."""
+        return bool(self._usual)
 
     def last(self) -> Items:
         """The log's end: a return to a checkpoint that nothing could confirm any more."""

@@ -161,7 +161,7 @@ class Dialect:
         if epoch is None:
             return self._counted(numbers, table, time)
         held, self._held = self._held, None
-        if self._epochs and epoch < self._epochs[-1][0]:
+        if self._epochs and epoch < self._epochs[-1][0] + (1e-12 if held is not None else 0.0):
             if held is None:
                 self._held = (epoch, numbers, table, time)
                 return []
@@ -183,6 +183,7 @@ class Dialect:
         """The table of records with these keys; None for what is no record of a step."""
         table: Table | None = self._table
         foreign = len(_OWN.intersection(keys)) < 2 or "train_runtime" in keys
+        foreign = foreign or ("step" in keys and self._steps.counts)
         evaluation = "loss" not in keys and any(key.startswith("eval_") for key in keys)
         if foreign or evaluation or ("step" not in keys and not self._is_ours(keys)):
             table = None
