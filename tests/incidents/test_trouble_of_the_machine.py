@@ -58,6 +58,17 @@ def test_a_log_in_another_time_zone_does_not_look_stalled() -> None:
     assert monitor.tick(660.0 + 8 * 3600 + 300) == []
 
 
+@pytest.mark.parametrize("logged", [{"loss": 0.1}, {"step_seconds": 100.0}])
+def test_a_trainer_that_logs_every_tenth_step_is_heard_that_often(logged: dict[str, float]) -> None:
+    monitor = Monitor()
+    for s in range(10, 120, 10):
+        monitor.observe(row(s, 100.0 * s, **logged))
+        assert monitor.tick(100.0 * s) == []
+        assert monitor.tick(100.0 * s + 990) == []
+    assert monitor.tick(11000.0 + 4000) == []
+    assert [d.cause for d in monitor.tick(11000.0 + 6000)] == ["stalled"]
+
+
 def test_slow_steps_have_a_longer_budget() -> None:
     assert _after([*_steps(10, 1800.0)], 5000) == {}
     assert set(_after([*_steps(10, 1800.0)], 10000)) == {"stalled"}

@@ -54,13 +54,14 @@ class History:
         self.since_step: list[Event] = []
         """events since the last new step"""
         self.pace: deque[float] = deque(maxlen=_KEPT_PACE)
-        """seconds that recent steps took"""
+        """seconds between recent steps as they are logged: a trainer that logs every tenth is heard every ten steps"""
         self._tracks: dict[str, dict[tuple[tuple[str, str], ...], Track]] = {}
         self._size = 0
         self._events: dict[str, deque[Event]] = {}
         self._arrived = 0.0
         self._trainer_heard = False
         self._below = 0
+        self._jump = 1
         self._ticked: tuple[int, float] | None = None
 
     # -- taking in
@@ -92,7 +93,7 @@ class History:
         if row.step is not None and row.step == self.step:
             spent = row.values.get(_STEP_SECONDS)
             if spent is not None and spent > 0:
-                self.pace.append(spent)
+                self.pace.append(spent * self._jump)
 
     def _step(self, step: int, time: float | None) -> None:
         previous = self.step
@@ -104,9 +105,10 @@ class History:
             self._rewind(step - 1)
         self._below = 0
         if previous is not None and step > previous and time is not None and self.step_time is not None:
-            gap = (time - self.step_time) / (step - previous)
+            gap = time - self.step_time
             if gap > 0 and not len(self.trainer("step_seconds")):
                 self.pace.append(gap)
+        self._jump = 1 if previous is None else max(step - previous, 1)
         self.step = step
         self.step_time, self.step_seen = time, None
         self.finished = False
@@ -158,7 +160,7 @@ class History:
             if self._ticked is not None and self.step_time is None and not len(self.trainer("step_seconds")):
                 step, then = self._ticked
                 if self.step > step and now > then:
-                    self.pace.append((now - then) / (self.step - step))
+                    self.pace.append(now - then)
             self._ticked = (self.step, now)
         if self.open_sync is not None and self.sync_seen is None:
             self.sync_seen = now
@@ -187,5 +189,5 @@ class History:
 
     @property
     def usual_step_seconds(self) -> float | None:
-        """Median of the recent steps' durations; None while unknown."""
+        """Median of the seconds between recent logged steps; None while unknown."""
         return median(self.pace) if self.pace else None
