@@ -43,3 +43,12 @@ def test_both_engines_in_one_console() -> None:
     assert [i.kind for i in items if isinstance(i, Event)] == ["engine_died"]
     items = list(follower.feed("[2026-01-02 03:04:05] Decode batch. #running-req: 40, #queue-req: 0"))
     assert len(items) == 1
+
+
+def test_requests_before_the_first_sure_line_count_too() -> None:
+    access = 'INFO:     10.0.0.1:5 - "POST /v1/completions HTTP/1.1" 200 OK'
+    sure = "(EngineCore pid=1) INFO 12-01 08:50:23 [block_pool.py:1] Successfully reset prefix cache. EngineCore"
+    follower = EngineLines()
+    assert list(follower.feed(access)) == []
+    items = [*follower.feed(access), *follower.feed(sure)]
+    assert [type(i).__name__ for i in items] == ["Row", "Row", "Event"]

@@ -13,6 +13,7 @@ import pytest
 from posttrain_watchdog.model import Diagnosis, Event, Metric
 from posttrain_watchdog.sources.engines.calibration import calibrate
 from posttrain_watchdog.sources.engines.monitor import EngineMonitor
+from posttrain_watchdog.sources.engines.response_tally import Tally
 from posttrain_watchdog.sources.engines.responses import Answer, Position, read, recognises
 from posttrain_watchdog.vocabulary.engine import PREFIX
 
@@ -111,6 +112,27 @@ def test_hostile_answers_do_no_harm() -> None:
     monitor.diagnoses()
 
 
+@pytest.mark.parametrize(
+    ("token", "value", "top", "position"),
+    [
+        ("a", -1.0, {"a": -1.0, "b": -2.0}, Position(-1.0, True, (-1.0, -2.0))),
+        ("c", -5.0, {"c": -5.0, "a": -1.0, "b": -2.0}, Position(-5.0, False, (-1.0, -2.0))),
+        ("", -5.0, {"": -5.0, "a": -1.0, "b": -2.0}, Position(-5.0, False, (-1.0, -2.0))),
+        ("", -1.0, {"": -1.0, "b": -2.0}, None),  # another token without text may have fallen together with it
+        ("", -1.0, {"": -2.0, "a": -1.5}, None),  # it has: the number is that of another
+        ("a", -1.0, {"a": -1.0, "\ufffd": -2.0}, None),
+        ("a", -1.0, {"a": -1.0}, None),
+        ("a", -1.0, {"a": -1.0, "b": -9999.0}, Position(-1.0, True, (-1.0,))),
+    ],
+)
+def test_candidate_sets_do_not_depend_on_the_draw(
+    token: str, value: float, top: dict[str, float], position: Position | None
+) -> None:
+    block = {"tokens": [token], "token_logprobs": [value], "top_logprobs": [top]}
+    (answer,) = read(lines(completion({**ASKED, "logprobs": 2}, block, tokens=1)))
+    assert answer.positions == ([position] if position else [])
+
+
 # --- faults
 
 
@@ -197,6 +219,31 @@ def test_dependent_answers_count_as_one_witness() -> None:
     once, thrice = calibrate(positions, clusters), calibrate(positions * 3, clusters * 3)
     assert once is not None and thrice is not None
     assert thrice.error == pytest.approx(once.error, rel=1e-6)
+
+
+def test_answers_with_one_seed_are_one_cluster() -> None:
+    block = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0, "b": -1.5}]}
+    for seeds, clusters in (([1, 1, 2, 2], 2), ([None] * 4, 4)):
+        tally = Tally()
+        for seed in seeds:
+            for answer in read(lines(completion({**ASKED, "logprobs": 2, "seed": seed}, block, tokens=1))):
+                tally.add(answer)
+        assert [c.clusters for c in tally.calibrations().values()] == [clusters]
+
+
+def opening(prompt: int, temperature: float, scale: float) -> dict[str, Any]:
+    top = {name: -2 - scale * number for number, name in enumerate("abcd", 1)}
+    block = {"tokens": ["a"], "token_logprobs": [top["a"]], "top_logprobs": [top]}
+    return completion({"prompt": str(prompt), "temperature": temperature, "logprobs": 4, "seed": 1}, block, tokens=1)
+
+
+def test_one_context_at_two_temperatures_decides() -> None:
+    raw = [opening(n, t, 0.5) for n in range(4) for t in (0.5, 1.0)]
+    processed = [opening(n + 10, t, 0.5 / t) for n in range(4) for t in (0.5, 1.0)]
+    vllm = [{**r, "response": {**r["response"], "kv_transfer_params": None}} for r in raw + processed]
+    assert aloud(judged(lines(*vllm[:8]))) == ["logprobs_mode_raw"]
+    assert judged(lines(*vllm[8:])) == []
+    assert judged(lines(*vllm)) == [], "contradicting contexts decide nothing"
 
 
 def test_too_few_answers_say_nothing() -> None:
