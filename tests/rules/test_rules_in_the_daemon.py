@@ -135,3 +135,37 @@ def test_messages_in_chinese_expand_with_the_figures_of_the_alert() -> None:
             described = expand(parse(messages[name]["description"]), Context(labels, alert.value, {}, "", query))
             for figure in re.findall(r"\d+\.\d{2,}", alert.annotations["description"]):
                 assert figure in described, (name, described)
+
+
+def test_an_alert_at_the_edge_of_its_limit_does_not_flap() -> None:
+    """Where the daemon can wait for a clear recovery (`watchdog_resolve_expr`), it speaks once."""
+    wobble = "1.21 1.19 1.21 1.18 1.22 1.19 1.14"
+    case = {
+        "input_series": [
+            {"series": 'posttrain_importance_ratio_mean_window_mean{run="r", window="20"}', "values": wobble},
+            {"series": 'posttrain_importance_ratio_stderr_window_mean{run="r", window="20"}', "values": "0.01x6"},
+        ],
+        "promql_expr_test": [{"eval_time": "90s"}],
+    }
+    rules = RuleSet.load([RULES / "consistency.yml"])
+    said = [bool(firing(evaluator, "ImportanceRatioOutOfBand")) for _, evaluator, _ in replay(case, rules)]
+    assert said == [True] * 6 + [False]
+
+
+@pytest.mark.parametrize("cause", ["logprobs_mode_raw", "mask_shifted", "stalled"])
+def test_a_cause_that_wobbles_around_one_half_is_one_alert(cause: str) -> None:
+    case = {
+        "input_series": [
+            {
+                "series": f'posttrain_diagnosis_confidence{{run="r", cause="{cause}"}}',
+                "values": "0.45 0.51 0.45 0.52 0.41 0.6 0.3 0.45",
+            }
+        ],
+        "promql_expr_test": [{"eval_time": "105s"}],
+    }
+    rules = RuleSet.load(sorted(RULES.glob("*.yml")))
+    said = [
+        bool([a for a in evaluator.alerts() if a.state == "firing" and a.labels["cause"] == cause])
+        for _, evaluator, _ in replay(case, rules)
+    ]
+    assert said == [False, True, True, True, True, True, False, False]
