@@ -175,6 +175,9 @@ class _Reader:
         if not isinstance(node, yaml.MappingNode):
             self._fault(node, f"expected a mapping for {what}")
             return {}
+        own = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in {name for name in own if own.count(name) > 1}:
+            self._fault(node, f"key {key!r} is given twice in {what}")
         if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
             try:
                 yaml.constructor.SafeConstructor().flatten_mapping(node)
@@ -186,9 +189,7 @@ class _Reader:
             if not isinstance(key, yaml.ScalarNode):
                 self._fault(key, f"expected a plain key in {what}")
                 continue
-            if key.value in found:
-                self._fault(key, f"key {key.value!r} is given twice in {what}")
-            elif known and key.value not in known:
+            if known and key.value not in known:
                 self._fault(key, f"field {key.value!r} is not known in {what}")
             found[key.value] = value
         return found
