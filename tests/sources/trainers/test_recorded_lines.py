@@ -35,7 +35,7 @@ def said(path: Path) -> list[dict[str, Any]]:
             continue
         assert all(metric.name in METRICS for metric in item.values)
         values = {
-            (dict(m.labels).get("key") or m.name.removeprefix(PREFIX)): v if math.isfinite(v) else str(v)
+            dict(m.labels).get("key") or repr(m).removeprefix(PREFIX): v if math.isfinite(v) else str(v)
             for m, v in item.values.items()
         }
         found.append({"step": item.step, "time": item.time, "values": values})

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import ModuleType
 from typing import Protocol
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources import trainers
+from posttrain_watchdog.sources.trainer_tables import table_for
 
 GENERIC = "generic"
 _HINTS = ("{'", '{"', "step:", "Step ", "StatsLogger", "pg=")
@@ -43,35 +44,6 @@ def dialects() -> dict[str, ModuleType]:
     return {**{k: v for k, v in found.items() if k != GENERIC}, GENERIC: found[GENERIC]}
 
 
-@cache
-def tables() -> Mapping[str, Mapping[str, str]]:
-    """Trainer -> its own keys and their short names, for files in which trackers keep them; the generic ones last."""
-    found: dict[str, Mapping[str, str]] = {}
-    generic: Mapping[str, str] = {}
-    for each in pkgutil.iter_modules(trainers.__path__):
-        module = importlib.import_module(f"{trainers.__name__}.{each.name}")
-        keys = getattr(module, "KEYS", None)
-        if keys is None:
-            continue
-        if each.name == GENERIC:
-            generic = keys
-            continue
-        found[each.name] = keys
-        if hasattr(module, "ASYNC_KEYS"):
-            found[f"{each.name}_async"] = {**keys, **module.ASYNC_KEYS}
-    return {**found, GENERIC: generic}
-
-
-@cache
-def scales() -> Mapping[str, Mapping[str, float]]:
-    """Trainer -> factors of the keys whose sign or unit is not the canonical one."""
-    found = {}
-    for name in tables():
-        module = importlib.import_module(f"{trainers.__name__}.{name.removesuffix('_async')}")
-        found[name] = getattr(module, "SCALES", {})
-    return found
-
-
 def recognise(line: str) -> str | None:
     """The dialect that is sure of this line."""
     if not any(hint in line for hint in _HINTS):
@@ -84,7 +56,7 @@ class Follower:
 
     def __init__(self, logging_steps: int = 1) -> None:
         self._logging_steps = logging_steps
-        self._reader: Dialect = dialects()[GENERIC].Dialect(logging_steps)
+        self._reader: Dialect = dialects()[GENERIC].Dialect(logging_steps, table_for)
         self.dialect = GENERIC
         self._other = ""
         self._others = 0

@@ -8,7 +8,7 @@ are taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
@@ -79,6 +79,10 @@ STEP_KEYS = (
 """In order: what the trainer counts comes before what a tracker counts (its `_step` is one a call)."""
 TIME_KEYS = ("_timestamp", "timestamp", "time", "wall_time")
 _IGNORED = frozenset({*STEP_KEYS, *TIME_KEYS, "_runtime", "rank"})
+_TELLING = 8
+"""Keys of a record from which its trainer is told for good."""
+_TRIES = 3
+"""Sets of fewer keys that are tried before one of them stays."""
 _SAMPLE_KEYS = frozenset({"completion", "completions", "prompt", "response", "output", "messages", "token_ids"})
 """Keys of records that are one sample of a step, not the step's metrics."""
 _HEADED = re.compile(r"(?:\[rank(\d+)\]:? )?(.{0,120}?)\[?step[=: ]+(\d+)(?:/\d+)?\]?\s*$")
@@ -95,9 +99,12 @@ def recognises(line: str) -> bool:
 class Dialect:
     """Reads one file of an unknown logger."""
 
-    def __init__(self, logging_steps: int = 1) -> None:
+    def __init__(self, logging_steps: int = 1, table_for: Callable[[Collection[str]], Table] | None = None) -> None:
+        """`table_for` gives the table for records with these keys: exports of trackers hold a trainer's own."""
+        self._table_for = table_for
         self._table = Table(KEYS, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
+        self._tries = _TRIES
         self._places: dict[tuple[str, ...], tuple[tuple[str, ...], str] | None] = {}
         self._header: list[str] | None = None
         self._separator = ","
@@ -183,6 +190,9 @@ class Dialect:
         found: tuple[tuple[str, ...], str] | None = None
         if step_keys and len(keys) > 1 and _SAMPLE_KEYS.isdisjoint(keys):
             found = (step_keys, next((key for key in TIME_KEYS if key in keys), ""))
+        if found is not None and self._table_for is not None and self._tries:
+            self._table = self._table_for(keys)
+            self._tries = 0 if len(keys) > _TELLING else self._tries - 1
         if len(self._places) < MOST_SHAPES:
             self._places[keys] = found
         return found

@@ -17,6 +17,7 @@ from posttrain_watchdog.vocabulary.trainer import PREFIX
 MOST_OWN_KEYS = 500
 MOST_SHAPES = 256
 _VALUE = PREFIX + "value"
+_NON_FINITE = PREFIX + "non_finite_total"
 _WATCHED = frozenset({PREFIX + "loss", PREFIX + "grad_norm", PREFIX + "policy_loss"})
 
 
@@ -42,6 +43,7 @@ class Table:
         self._order = {key: place for place, key in enumerate(keys)}
         self._known: dict[str, tuple[Metric, float] | None] = {}
         self._own = 0
+        self._non_finite: dict[Metric, float] = {}
         self._shapes: dict[tuple[str, ...], _Shape] = {}
 
     def rows(self, numbers: Numbers, step: int | None, time: float | None = None) -> list[Row | Event]:
@@ -117,7 +119,7 @@ class Table:
         """The way of records with missing or non-finite values."""
         values: dict[Metric, float] = {}
         ranks: dict[Metric, int] = {}
-        bad = ""
+        bad, counted = "", False
         for key, value in numbers.items():
             if value is None:
                 continue
@@ -130,9 +132,15 @@ class Table:
                 continue
             values[metric] = value if scale == 1.0 else value * scale
             ranks[metric] = rank
-            if value - value != 0 and metric.name in _WATCHED:
-                bad = f"{key} is {value}"
+            if value - value != 0 and metric.name != _VALUE:
+                counter = Metric(_NON_FINITE, {"metric": metric.name})
+                self._non_finite[counter] = self._non_finite.get(counter, 0.0) + 1.0
+                counted = True
+                if metric.name in _WATCHED:
+                    bad = f"{key} is {value}"
         found: list[Row | Event] = []
+        if counted:
+            values.update(self._non_finite)
         if values:
             found.append(Row(values, step, time))
         if bad:
