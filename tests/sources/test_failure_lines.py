@@ -189,6 +189,15 @@ def test_no_event_in_a_healthy_recording_but_its_end(recordings: Path) -> None:
         assert [e.kind for e in FailureLines().feed_chunk(text.encode())] == ["run_finished"]
 
 
+@pytest.mark.parametrize(
+    "junk", ["- ", "[rank1]: ", "10:00:00 ", "weights sync ", "\x1b[0m", "NaN ", "(a pid=1) ", "wandb: "]
+)
+def test_a_line_of_megabytes_is_read_in_no_time(junk: str) -> None:
+    line = junk * 300_000 + "out of memory"
+    event = find(line)
+    assert event is None or len(event.text) <= 2000
+
+
 def test_every_kind_is_in_the_closed_list() -> None:
     from posttrain_watchdog.sources.failure_patterns import PATTERNS
 

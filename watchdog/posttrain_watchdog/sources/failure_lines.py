@@ -65,6 +65,8 @@ _MAX_FRAMES = 64
 _MAX_OPEN = 32
 _MAX_LINES = 400
 _MAX_TEXT = 2000
+_MAX_LINE = 16_384
+"""What stands further right in a line is not looked at: messages begin at its start."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ def find(line: str) -> Event | None:
 
 def _strip(line: str) -> tuple[str, dict[str, str]]:
     """The message without its prefixes, and what the prefixes tell (actor, pid, node, rank)."""
+    line = line[:_MAX_LINE]
     if "[0m" in line:
         line = _COLOUR.sub("", line)  # some loggers colour words in the middle of the message
     head = _PREFIX.match(line)
