@@ -29,6 +29,9 @@ class Scripted:
     def now(self) -> float:
         return 1_800_000_000.0
 
+    def started(self) -> float:
+        return 1_800_000_000.0 - 7200
+
     def version(self) -> str:
         return "0.0"
 

@@ -282,10 +282,12 @@ class Daemon:
             await serving
         finally:
             notify("STOPPING=1")
-            await self._end()
+            await self.close()
 
-    async def _end(self) -> None:
-        self._scheduler.shutdown(wait=False)
+    async def close(self) -> None:
+        """Lets files, children and connections go."""
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=False)
         for intake in self.intakes.values():
             intake.close()
         if self._nvml is not None:

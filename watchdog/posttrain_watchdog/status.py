@@ -56,10 +56,14 @@ class Status:
         self._pipeline = pipeline
         self._intakes = intakes
         self._now = now
+        self._started = now()
         self._reload = reload
 
     def now(self) -> float:
         return self._now()
+
+    def started(self) -> float:
+        return self._started
 
     def version(self) -> str:
         return __version__

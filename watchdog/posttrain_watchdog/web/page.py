@@ -25,6 +25,8 @@ DRAWN = (
 )
 """What the page draws of each run, where it is there."""
 
+_POINTS = 120
+
 
 def style() -> str:
     """The page's style sheet."""
@@ -86,11 +88,12 @@ def _tiles(view: View, run: RunView) -> str:
     tiles = []
     quoted = run.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     now = view.now()
+    span = min(3600.0, max(10.0, now - view.started()))
     for name, title in DRAWN:
         if name not in run.figures:
             continue
         try:
-            drawn = view.range(f'{name}{{run="{quoted}"}}', now - 3600, now, 30)["result"]
+            drawn = view.range(f'{name}{{run="{quoted}"}}', now - span, now, span / _POINTS)["result"]
             values = [float(v) for _, v in drawn[0]["values"]] if drawn else []
         except (QueryError, KeyError, ValueError):
             values = []
@@ -98,7 +101,8 @@ def _tiles(view: View, run: RunView) -> str:
             f'<div class="tile"><span class="soft">{escape(title)}</span><br><b>{_number(run.figures[name])}</b>'
             f"{sparkline(values)}</div>"
         )
-    return f'<h3>Last hour</h3><div class="tiles">{"".join(tiles)}</div>' if tiles else ""
+    last = "hour" if span >= 3600 else f"{span / 60:.0f} minutes" if span >= 120 else f"{span:.0f} seconds"
+    return f'<h3>Last {last}</h3><div class="tiles">{"".join(tiles)}</div>' if tiles else ""
 
 
 def _alerts(alerts: Sequence[Mapping[str, Any]]) -> str:
@@ -122,6 +126,10 @@ def _alerts(alerts: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return '<section><h2>Alerts</h2><p class="soft">None is pending or firing.</p></section>'
     return f"<section><h2>Alerts</h2>{_table(('severity', 'alert', 'state', 'what'), rows)}</section>"
+
+
+def _is_well(run: RunView) -> bool:
+    return not any(d.confidence >= 0.5 and d.cause != "healthy" for d in run.diagnoses)
 
 
 def _run(view: View, run: RunView, alerts: Sequence[Mapping[str, Any]]) -> str:
@@ -164,7 +172,7 @@ def status_page(view: View) -> str:
     """The whole page; asks to be loaded again every 5 seconds."""
     alerts = view.alerts()
     runs = view.runs()
-    body = "".join(_run(view, run, alerts) for run in runs)
+    body = "".join(_run(view, run, alerts) for run in sorted(runs, key=_is_well))
     if not runs:
         body = (
             "<section><h2>No run is followed</h2>"

@@ -42,6 +42,9 @@ class View(Protocol):
 
     def now(self) -> float: ...
 
+    def started(self) -> float:
+        """When the program began, seconds since the epoch."""
+
     def version(self) -> str: ...
 
     def ready(self) -> bool: ...
