@@ -22,12 +22,11 @@ from posttrain_watchdog.model import Diagnosis, Event, Metric, Row, TokenBatch
 from posttrain_watchdog.promql.engine import Engine, EngineSettings
 from posttrain_watchdog.series.live import LiveSeries
 from posttrain_watchdog.series.store import Store, StoreSettings
+from posttrain_watchdog.sources.engines.monitor import EngineMonitor
+from posttrain_watchdog.sources.readers import Answers, Item
 
 if TYPE_CHECKING:
     from posttrain_watchdog.consistency.monitor import Monitor as TokenMonitor
-
-Item = Row | Event | TokenBatch | Diagnosis
-"""What a source gives; a Diagnosis where the source itself can tell (an engine's own numbers)."""
 
 Observer = Callable[[Row | Event], None]
 """Is told of every row and event of a run, recomputed ones included (the go-live checklist pools them)."""
@@ -51,6 +50,7 @@ class Run:
         self.observers: list[Observer] = []
         self._config = config
         self._incidents = IncidentMonitor()
+        self._engines = EngineMonitor(settings.temperature)
         self._tokens: TokenMonitor | None = None
         self._from_sources: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
         self._published: set[str] = set()
@@ -64,6 +64,8 @@ class Run:
             self._take_event(item, now)
         elif isinstance(item, TokenBatch):
             self._take_tokens(item, now)
+        elif isinstance(item, Answers):
+            self._engines.add(item.answers)
         else:
             self._from_sources[item.cause, item.labels] = item
 
@@ -84,6 +86,10 @@ class Run:
                 self.live.add(row)
                 self._weigh(row)
             found += self._tokens.diagnoses()
+        answered = self._engines.row(now)
+        if answered.values:
+            self.live.add(answered)
+        found += self._engines.diagnoses()
         named = {d.cause for d in found if d.confidence >= SPOKEN}
         found += self._incidents.tick(now, named)
         for row in self._incidents.rows():
@@ -105,6 +111,7 @@ class Run:
             self.finished = True
         elif event.kind in ("run_started", "resumed"):
             self.finished = False
+        self._engines.observe(event)
         labels = {"kind": event.kind}
         self.live.increment(Metric("posttrain_events_total", labels))
         self.live.set(Metric("posttrain_event_timestamp_seconds", labels), event.time)

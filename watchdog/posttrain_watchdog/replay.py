@@ -16,7 +16,8 @@ from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
 from posttrain_watchdog.feed import Feed, open_feeds
 from posttrain_watchdog.model import Alert, Diagnosis, Row
-from posttrain_watchdog.pipeline import SPOKEN, Item, Observer, Pipeline, Run
+from posttrain_watchdog.pipeline import SPOKEN, Observer, Pipeline, Run
+from posttrain_watchdog.sources.readers import Item
 from posttrain_watchdog.timeline import StepClock, step_of, timed
 
 SEVERITIES = ("info", "warning", "critical")

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 
 from posttrain_watchdog.model import Diagnosis, Event, Metric, Row, TokenBatch
+from posttrain_watchdog.sources.readers import Item
 
 STEP_SECONDS = Metric("posttrain_trainer_step_seconds")
 DEFAULT_STEP = 30.0
-
-Item = Row | Event | TokenBatch | Diagnosis
 
 
 class StepClock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import pkgutil
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from posttrain_watchdog.sources.wire import masked_crc32c
 HEAD = 256 << 10
 TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", "token file"
 METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
+PROCESSES = "process list"
 WANDB, COMPLETIONS = "wandb run", "completions"
 BINARY = frozenset({EVENTS, WANDB})
 """Kinds of binary files that grow."""
@@ -37,6 +39,7 @@ _NEVER_TEXT = tuple(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 """Bytes that no text has, whatever its encoding."""
 _BINARY_SHARE = 20
 """A log may have stray ones (a crash leaves NULs); from one in twenty bytes on it is no text."""
+_PROCESS_HEAD = re.compile(rb"[ \t]*(?:[A-Z%+]+[ \t]+)*PID\b[^\n]*\b(?:COMMAND|CMD|ARGS)[ \t]*\r?\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,8 @@ def _text_kind(head: bytes) -> Kind:
         return Kind(TRAINER_STATE)
     if head.startswith((b"# HELP ", b"# TYPE ")):
         return Kind(METRICS)
+    if _PROCESS_HEAD.match(head):
+        return Kind(PROCESSES)
     for line in head.split(b"\n")[:20]:
         record = _record(line)
         if record is None:

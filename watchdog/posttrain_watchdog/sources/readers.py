@@ -7,20 +7,34 @@ reason to stop. Pure but for loading the reader's module.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol
 
 from posttrain_watchdog.model import Diagnosis, Event, Row, TokenBatch
 from posttrain_watchdog.sources import kinds
 from posttrain_watchdog.sources.detection import GENERIC, Follower
+from posttrain_watchdog.sources.engines import responses
 from posttrain_watchdog.sources.engines.follow import EngineLines
 from posttrain_watchdog.sources.engines.metrics import MetricsReader, ScrapeLog
+from posttrain_watchdog.sources.engines.responses import Answer
 from posttrain_watchdog.sources.failure_lines import FailureLines
-from posttrain_watchdog.sources.host import memory_table
+from posttrain_watchdog.sources.host import memory_table, process_findings, processes
 from posttrain_watchdog.sources.kinds import Kind
 from posttrain_watchdog.sources.trainers import text
 
-Item = Row | Event | TokenBatch | Diagnosis
+
+@dataclass(slots=True)
+class Answers:
+    """What an engine answered, for the run's monitor of engines: evidence of several files belongs together."""
+
+    answers: list[Answer]
+    step: int | None = None
+    time: float | None = None
+
+
+Item = Row | Event | TokenBatch | Diagnosis | Answers
+"""What a source gives; a Diagnosis where the source itself can tell (arguments that do not fit together)."""
 
 
 class Reader(Protocol):
@@ -43,6 +57,7 @@ class LogReader:
         self._engine = EngineLines()
         self._failures = FailureLines()
         self._memory: memory_table.Dialect | None = None
+        self._begun = False
 
     @property
     def dialect(self) -> str:
@@ -56,8 +71,10 @@ class LogReader:
     def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")
-            if self._memory is None and memory_table.recognises(line):
-                self._memory = memory_table.Dialect()
+            if not self._begun and line.strip():
+                # a table says so in its first line; a line like its header later on is a log's
+                self._begun = True
+                self._memory = memory_table.Dialect() if memory_table.recognises(line) else None
             if self._memory is not None:
                 yield from self._memory.feed(line)
                 continue
@@ -126,6 +143,49 @@ class MetricsFileReader:
             yield row
 
 
+class AnswerReader:
+    """Requests and answers as a gateway or a rollout writes them."""
+
+    dialect = ""
+
+    def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
+        answers = list(responses.read(lines))
+        if answers:
+            yield Answers(answers)
+
+    def close(self) -> Iterable[Item]:
+        return ()
+
+
+class ProcessListReader:
+    """A captured list of processes: the arguments of trainers and engines, compared."""
+
+    dialect = ""
+
+    def __init__(self) -> None:
+        self._lines: list[bytes] = []
+
+    def read(self, lines: Sequence[bytes]) -> Iterable[Item]:
+        self._lines += lines
+        return ()
+
+    def close(self) -> Iterator[Item]:
+        listed = processes.read_list(b"\n".join(self._lines).decode("utf-8", "replace"))
+        found = processes.discover(listed)
+        yield from compared(found)
+
+
+def compared(found: processes.Discovery) -> Iterator[Item]:
+    """What the arguments of a discovery's processes show together."""
+    for finding in process_findings.findings(found.trainers, found.engines):
+        diagnosis = finding.diagnosis()
+        if diagnosis is not None:
+            yield diagnosis
+    row = process_findings.row(found.trainers)
+    if row.values:
+        yield row
+
+
 def reader_for(kind: Kind, logging_steps: int = 1) -> Reader:
     """The reader of a kind that comes in lines."""
     if kind.name == kinds.TOKENS:
@@ -134,4 +194,8 @@ def reader_for(kind: Kind, logging_steps: int = 1) -> Reader:
         return ScrapeReader()
     if kind.name == kinds.METRICS:
         return MetricsFileReader()
+    if kind.name == kinds.RESPONSES:
+        return AnswerReader()
+    if kind.name == kinds.PROCESSES:
+        return ProcessListReader()
     return LogReader(logging_steps)
