@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from posttrain_watchdog.alerting.templates import Context, TemplateError, expand, parse
 
@@ -118,3 +120,37 @@ def test_output_is_bounded() -> None:
 def test_hostile_labels_are_data_and_never_expanded_again() -> None:
     hostile = Context({"run": '{{ query "up" }}<script>'}, 1.0, query=samples)
     assert expand(parse("{{ $labels.run }}"), hostile) == '{{ query "up" }}<script>'
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    strategies.lists(
+        strategies.sampled_from(
+            ["{{", "}}", "{{-", "-}}", "if ", "else ", "end ", "range ", "with ", "$labels", ".run", "$x", ":=", "=",
+             "|",              "(", ")", '"a"', "`", "'", "printf ", '"%d%s%v%*"', "010", "0x", "1e999", "-", ".",
+             "/*", "*/", "query ",
+             "index ", "humanize ", "reReplaceAll ", '"(("', "\n", "\x00", "é", "$", "and ", "slice ", "1", "\\"]
+        ),
+        max_size=14,
+    )
+)  # fmt: skip
+def test_no_text_makes_anything_but_text_or_a_fault(pieces: list[str]) -> None:
+    source = "".join(pieces)
+    try:
+        template = parse(source)
+        expand(template, CONTEXT)
+    except TemplateError:
+        return
+
+
+@settings(max_examples=200, deadline=None)
+@given(strategies.text(), strategies.floats())
+def test_hostile_labels_and_values_come_out_as_they_went_in(label: str, value: float) -> None:
+    context = Context({"run": label}, value, query=samples)
+    assert expand(parse("{{ $labels.run }}"), context) == label
+    for name in ("humanize", "humanize1024", "humanizeDuration", "humanizePercentage", "printf `%.3f`"):
+        assert expand(parse(f"{{{{ $value | {name} }}}}"), context)
+    with suppress(TemplateError):
+        expand(parse("{{ humanizeTimestamp $value }}"), context)
+    for name in ("title", "toUpper", "toLower", "stripPort", "stripDomain", "reReplaceAll `a` `$1`", "match `a`"):
+        expand(parse(f"{{{{ $labels.run | {name} }}}}"), context)

@@ -171,7 +171,7 @@ class Evaluator:
         rule = standing.rule
         instances: dict[LabelPairs, Instance] = {}
         for metric, value in samples:
-            instance = self._instance(rule, dict(metric.labels), value, now)
+            instance = self._instance(rule, metric, value, now)
             if instance.key in instances:
                 raise ValueError("vector contains metrics with the same labelset after applying alert labels")
             instances[instance.key] = instance
@@ -186,13 +186,16 @@ class Evaluator:
         for change in changes:
             change.alert.rule = f"{group.name}/{rule.name}"
             if change.state == "resolved":
-                again = self._instance(rule, standing.result_labels(change.alert), change.alert.value, now)
+                again = self._instance(rule, Metric("", standing.result_labels(change.alert)), change.alert.value, now)
                 change.alert.annotations = dict(again.annotations)
         self._write_state(group, standing, now)
         return changes
 
-    def _instance(self, rule: Rule, labels: dict[str, str], value: float, now: float) -> Instance:
-        context = Context(labels, value, self._external_labels, self._external_url, lambda e: self._query(e, now))
+    def _instance(self, rule: Rule, metric: Metric, value: float, now: float) -> Instance:
+        labels = dict(metric.labels)
+        # templates see the name of the metric among the labels, the alert does not have it
+        seen = {"__name__": metric.name, **labels} if metric.name else labels
+        context = Context(seen, value, self._external_labels, self._external_url, lambda e: self._query(e, now))
         expanded = {**labels, **{k: _expand(t, context) for k, t in rule.label_templates.items()}}
         expanded["alertname"] = rule.name
         notes = {k: v for k, v in rule.annotations.items() if k.startswith("watchdog_")}
@@ -201,7 +204,9 @@ class Evaluator:
 
     def _query(self, expression: str, now: float) -> list[dict[str, Any]]:
         found = vector(self._engine.instant(expression, now))
-        return [{"Labels": {"__name__": m.name, **dict(m.labels)}, "Value": v} for m, v in found]
+        return [
+            {"Labels": {**({"__name__": m.name} if m.name else {}), **dict(m.labels)}, "Value": v} for m, v in found
+        ]
 
     def _write_state(self, group: Group, standing: Standing, now: float) -> None:
         values: dict[Metric, float] = {}

@@ -324,7 +324,7 @@ def _samples(value: Value) -> list[tuple[str, float]]:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
 
 
 def _label_text(labels: Mapping[str, str]) -> str:

@@ -31,9 +31,9 @@ class _Frame:
         self.context = context
         self.root = {
             "Labels": context.labels,
-            "Value": context.value,
             "ExternalLabels": context.external_labels,
             "ExternalURL": context.external_url,
+            "Value": context.value,
         }
         self.scopes: list[dict[str, Any]] = [
             {
@@ -118,6 +118,8 @@ class _Frame:
 
     def _command(self, command: tree.Command, dot: Any, piped: tuple[Any, ...]) -> Any:
         first, *rest = command.operands
+        if first == tree.Literal(None):
+            raise TemplateError("nil is not a command")
         if isinstance(first, tree.Function):
             return self._call(first.name, rest, dot, piped)
         if rest or piped:
@@ -147,7 +149,9 @@ class _Frame:
             return FUNCTIONS[name](*arguments)
         except TemplateError:
             raise
-        except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
+        except TypeError:
+            raise TemplateError(f"wrong number or type of args for {name}") from None
+        except (ValueError, KeyError, OverflowError, AttributeError) as error:
             raise TemplateError(f"error calling {name}: {error}") from None
 
     def _operand(self, operand: tree.Operand, dot: Any) -> Any:

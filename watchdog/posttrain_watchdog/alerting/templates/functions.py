@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from decimal import Decimal
 from html import escape
 from typing import Any
 from urllib.parse import quote_plus
@@ -19,6 +20,7 @@ from posttrain_watchdog.alerting.templates.parse import TemplateError
 from posttrain_watchdog.config import seconds
 
 MAX_OUTPUT = 65_536
+_EXPONENT_FROM = 6
 _SI_UP = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _SI_DOWN = ("", "m", "u", "n", "p", "f", "a", "z", "y")
 _BINARY = ("", "ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi")
@@ -41,21 +43,23 @@ def go_float(value: float, verb: str = "v", precision: int | None = None) -> str
         return f"{value:.{6 if precision is None else precision}f}"
     if verb in "eE":
         return f"{value:.{6 if precision is None else precision}{verb}}"
-    if precision is not None:
-        text = f"{value:.{precision or 1}g}"
-    elif value == 0:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    else:
-        exponent = math.floor(math.log10(abs(value)))
-        text = repr(value)
-        if -5 < exponent < 21:
-            if "e" in text:
-                text = f"{value:.0f}" if value == int(value) else format(value, ".17f").rstrip("0")
-            return text.removesuffix(".0")
-        digits = text.replace(".", "").split("e")[0].lstrip("-").strip("0") or "0"
-        head = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
-        text = f"{'-' if value < 0 else ''}{head}e{exponent:+03d}"
+    text = _shortest(value) if precision is None else f"{value:.{precision or 1}g}"
     return text.upper() if verb in "GE" else text
+
+
+def _shortest(value: float) -> str:
+    """The fewest digits that read back as the same number, with an exponent below 1e-4 and from 1e6 on (strconv)."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    text, minus = "".join(map(str, digits)), "-" if sign else ""
+    power = len(text) - 1 + int(exponent)
+    if value == 0:
+        return minus + "0"
+    if power < -4 or power >= _EXPONENT_FROM:
+        return f"{minus}{text[0]}{'.' + text[1:] if len(text) > 1 else ''}e{power:+03d}"
+    if power < 0:
+        return f"{minus}0.{'0' * (-power - 1)}{text}"
+    whole, rest = text[: power + 1].ljust(power + 1, "0"), text[power + 1 :]
+    return f"{minus}{whole}{'.' + rest if rest else ''}"
 
 
 def shown(value: Any) -> str:
@@ -66,6 +70,9 @@ def shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, float):
         return go_float(value)
+    if isinstance(value, Mapping) and value.keys() >= {"Labels", "Value"}:
+        # a struct of Go: a sample, or the root
+        return "{" + " ".join(shown(v) for v in value.values()) + "}"
     if isinstance(value, Mapping):
         return "map[" + " ".join(f"{k}:{shown(v)}" for k, v in sorted(value.items())) + "]"
     if isinstance(value, (list, tuple)):
@@ -110,8 +117,12 @@ def printf(pattern: Any, *arguments: Any) -> str:
         text = str(pattern)
     else:
         text = _VERB.sub(one, str(pattern))
-    extra = ", ".join(f"{type(a).__name__}={shown(a)}" for a in given)
+    extra = ", ".join(f"{_kind(a)}={shown(a)}" for a in given)
     return f"{text}%!(EXTRA {extra})" if given else text
+
+
+def _kind(value: Any) -> str:
+    return {"float": "float64", "str": "string"}.get(type(value).__name__, type(value).__name__)
 
 
 def _formatted(value: Any, verb: str, precision: int | None, flags: str) -> str:
@@ -120,10 +131,21 @@ def _formatted(value: Any, verb: str, precision: int | None, flags: str) -> str:
         text = shown(value) if precision is None or not isinstance(value, float) else go_float(value, "g", precision)
     elif verb in "fFeEgG" and isinstance(value, float):
         text = go_float(value, verb, precision)
-    elif verb in "dxXo" and isinstance(value, int) and not isinstance(value, bool):
+    elif verb in "dxXob" and isinstance(value, int) and not isinstance(value, bool):
         text = format(value, verb)
-    elif verb == "x" and isinstance(value, str):
+        if "#" in flags and verb in "xXob":
+            text = {"x": "0x", "X": "0X", "o": "0", "b": "0b"}[verb] + text
+    elif verb in "xX" and isinstance(value, str):
         text = value.encode().hex()
+        text = text.upper() if verb == "X" else text
+    elif verb in "xX" and isinstance(value, float):
+        mantissa, power = value.hex().split("p")
+        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{int(power):+03d}"
+        text = text.upper() if verb == "X" else text
+    elif verb == "s" and isinstance(value, (Mapping, list, tuple)):
+        text = shown(value)
+    elif verb == "q" and isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 0x110000:
+        text = f"'{chr(value)}'"
     elif verb in "sq" and isinstance(value, str):
         text = value if precision is None else value[:precision]
         text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"' if verb == "q" else text
@@ -132,8 +154,7 @@ def _formatted(value: Any, verb: str, precision: int | None, flags: str) -> str:
     elif verb == "c" and isinstance(value, int):
         text = chr(value)
     else:
-        kind = {"float": "float64", "str": "string"}.get(type(value).__name__, type(value).__name__)
-        return f"%!{verb}({kind}={shown(value)})"
+        return f"%!{verb}({_kind(value)}={shown(value)})"
     return "+" + text if plus and value >= 0 and not text.startswith("+") else text
 
 
@@ -190,11 +211,13 @@ def humanize_timestamp(value: Any) -> str:
     v = number(value)
     if math.isnan(v) or math.isinf(v):
         return go_float(v, "g", 4)
+    # to the millisecond, cut off towards zero, as model.TimeFromUnixNano does
+    whole = int(int(v * 1e9) / 1_000_000)
     try:
-        moment = datetime.fromtimestamp(math.floor(v), timezone.utc)
+        moment = datetime.fromtimestamp(whole // 1000, timezone.utc)
     except (OverflowError, OSError, ValueError):
         raise TemplateError(f"{go_float(v)} cannot be a timestamp") from None
-    fraction = f"{v - math.floor(v):.3f}"[1:].rstrip("0").rstrip(".")
+    fraction = f".{whole % 1000:03d}".rstrip("0").rstrip(".")
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
 
 
@@ -212,14 +235,14 @@ def replace_all(pattern: Any, replacement: Any, text: Any) -> str:
     def one(match: Any) -> str:
         def group(found: re.Match[str]) -> str:
             name = found.group(1) or found.group(2)
-            if name == "":
+            if name == "$":
                 return "$"
             try:
                 return str(match.group(int(name) if name.isdigit() else name) or "")
             except (IndexError, KeyError, re2.error):
                 return ""
 
-        return re.sub(r"\$(?:\{(\w+)\}|(\w+|(?=\$)))", group, str(replacement))
+        return re.sub(r"\$(?:\{(\w+)\}|(\w+|\$))", group, str(replacement))
 
     return str(compiled.sub(one, str(text)))
 
@@ -230,9 +253,11 @@ def _compare(name: str, holds: Callable[[Any, Any], bool]) -> Callable[..., bool
             raise TemplateError(f"missing argument for comparison {name}")
         both = rest if name == "eq" else rest[:1]
         for other in both:
-            numeric = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in (first, other))
-            if not numeric and type(first) is not type(other):
+            # as Go: whole numbers are never compared with others, and truth has no order
+            if type(first) is not type(other) or not isinstance(first, (str, int, float)):
                 raise TemplateError("incompatible types for comparison")
+            if isinstance(first, bool) and name not in ("eq", "ne"):
+                raise TemplateError("invalid type for comparison")
             if holds(first, other):
                 return True
         return False
@@ -244,10 +269,12 @@ def _index(value: Any, *keys: Any) -> Any:
     for key in keys:
         if isinstance(value, Mapping):
             value = value.get(key, "")
+        elif isinstance(value, str) and isinstance(key, int) and 0 <= key < len(value.encode()):
+            value = value.encode()[key]
         elif isinstance(value, Sequence) and isinstance(key, int) and 0 <= key < len(value):
             value = value[key]
         else:
-            raise TemplateError(f"error calling index: no element {shown(key)}")
+            raise TemplateError(f"error calling index: index out of range: {shown(key)}")
     return value
 
 
@@ -257,7 +284,56 @@ def _length(value: Any) -> int:
     raise TemplateError(f"len of type {type(value).__name__}")
 
 
+def _slice(value: Any, *bounds: Any) -> Any:
+    if not isinstance(value, (str, list)) or not all(isinstance(b, int) and 0 <= b <= len(value) for b in bounds):
+        raise TemplateError("error calling slice: index out of range")
+    return value[slice(*bounds)] if len(bounds) > 1 else value[bounds[0] :] if bounds else value
+
+
+def _print(*values: Any) -> str:
+    """Go's Sprint: a space between two that are not text."""
+    parts: list[str] = []
+    for place, value in enumerate(values):
+        if place and not isinstance(value, str) and not isinstance(values[place - 1], str):
+            parts.append(" ")
+        parts.append(shown(value))
+    return "".join(parts)
+
+
+def _title(text: str) -> str:
+    """Go's strings.Title: a letter begins a word after anything but a letter, a digit or an underscore."""
+    return re.sub(r"(?<!\w)\w", lambda m: m.group().upper(), text)
+
+
+def _host_port(host: str) -> tuple[str, str] | None:
+    match = re.fullmatch(r"(?:\[([^\]]*)\]|([^:\[\]]*)):([^:]*)", host)
+    return None if match is None else (match.group(1) if match.group(1) is not None else match.group(2), match.group(3))
+
+
+def _strip_port(host: str) -> str:
+    parts = _host_port(host)
+    return host if parts is None else parts[0]
+
+
+def _strip_domain(host: str) -> str:
+    name, port = _host_port(host) or (host, "")
+    if not re.fullmatch(r"\d+\.\d+\.\d+\.\d+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*", name):
+        name = name.split(".")[0]
+    return f"{name}:{port}" if port else name
+
+
+def _of_text(change: Callable[[str], str]) -> Callable[[Any], str]:
+    def call(value: Any) -> str:
+        if not isinstance(value, str):
+            raise TemplateError(f"expected string; found {shown(value)}")
+        return change(value)
+
+    return call
+
+
 def _first(samples: Any) -> Any:
+    if not isinstance(samples, list):
+        raise TemplateError(f"can't handle {shown(samples)} for arg of type template.queryResult")
     if not samples:
         raise TemplateError("first() called on vector with no elements")
     return samples[0]
@@ -275,16 +351,12 @@ def _sample(what: str) -> Callable[..., Any]:
     return read
 
 
-def _strip_port(host: Any) -> str:
-    name, _, port = str(host).rpartition(":")
-    return name if port.isdigit() and name else str(host)
-
-
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "not": lambda v: not truth(v),
     "len": _length,
     "index": _index,
-    "print": lambda *a: "".join(shown(v) for v in a),
+    "slice": _slice,
+    "print": _print,
     "println": lambda *a: " ".join(shown(v) for v in a) + "\n",
     "printf": printf,
     "html": lambda *a: escape("".join(shown(v) for v in a)),
@@ -306,13 +378,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "humanizePercentage": humanize_percentage,
     "humanizeTimestamp": humanize_timestamp,
     "toTime": humanize_timestamp,
-    "title": lambda v: re.sub(r"(^|\s)(\S)", lambda m: m.group(1) + m.group(2).upper(), str(v)),
-    "toUpper": lambda v: str(v).upper(),
-    "toLower": lambda v: str(v).lower(),
+    "title": _of_text(_title),
+    "toUpper": _of_text(str.upper),
+    "toLower": _of_text(str.lower),
     "match": lambda pattern, text: bool(_pattern(pattern).search(str(text))),
     "reReplaceAll": replace_all,
-    "stripPort": _strip_port,
-    "stripDomain": lambda v: _strip_port(v).split(".")[0] if not re.match(r"^[\d.]+$|.*:.*:", str(v)) else str(v),
+    "stripPort": _of_text(_strip_port),
+    "stripDomain": _of_text(_strip_domain),
     "parseDuration": lambda v: seconds(str(v)),
     "safeHtml": str,
     "args": lambda *a: {f"arg{i}": v for i, v in enumerate(a)},

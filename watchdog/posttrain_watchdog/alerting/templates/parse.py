@@ -130,6 +130,16 @@ def _unquote(text: str) -> str:
     return re.sub(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", one, text[1:-1], flags=re.DOTALL)
 
 
+def _number(text: str) -> int | float:
+    if re.search(r"[.eE]", text) and "x" not in text.lower():
+        return float(text)
+    # a leading 0 makes it octal in Go
+    octal = re.fullmatch(r"([+-]?)0([0-7]+)", text)
+    if octal:
+        return int(octal.group(1) + octal.group(2), 8)
+    return int(text, 16 if "x" in text.lower() else 10)
+
+
 class _Parser:
     def __init__(self, source: str) -> None:
         self._source = source
@@ -280,6 +290,8 @@ class _Tokens:
         while (token := self._peek()) is not None and token.text == "|" and token.kind == "sign":
             self._place += 1
             commands.append(self._command(names))
+            if isinstance(commands[-1].operands[0], Literal):
+                raise self._parser.fault(f"non executable command in pipeline stage {len(commands)}", token.at)
         if declares:
             names[-1].update(variables)
         return Pipeline(variables, declares, tuple(commands))
@@ -322,7 +334,7 @@ class _Tokens:
         if kind == "char":
             return Literal(ord(_unquote('"' + text[1:-1] + '"')))
         if kind == "number":
-            return Literal(float(text) if re.search(r"[.eE]", text) and "x" not in text.lower() else int(text, 0))
+            return Literal(_number(text))
         if kind == "variable":
             if not any(text[1:] in scope for scope in names) and text[1:] not in (
                 "labels",
