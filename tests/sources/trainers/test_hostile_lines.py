@@ -58,6 +58,8 @@ FORGED = "99"
         "========================= Step 99/1000 =========================",
         "loss = 99 at step = 99",
         "| step | loss |",
+        "{'loss': '99', 'grad_norm': '99', 'learning_rate': '99', 'epoch': '99'}",
+        "{'loss': '99', 'grad_norm': '99', 'learning_rate': '99', 'epoch': '0.001'}",
         "step,loss",
         "99,99",
         "> {'loss': '99', 'grad_norm': '99', 'learning_rate': '99', 'epoch': '99'}",

@@ -8,10 +8,11 @@ are taken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.shaped import Shaped
 from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
 from posttrain_watchdog.sources.trainers.table import MOST_SHAPES, Table
 
@@ -105,7 +106,8 @@ class Dialect:
         self._table = Table(KEYS, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
         self._tries = _TRIES
-        self._places: dict[tuple[str, ...], tuple[tuple[str, ...], str] | None] = {}
+        self._shaped = Shaped()
+        self._places: dict[tuple[str, ...], tuple[tuple[int, ...], int | None] | None] = {}
         self._header: list[str] | None = None
         self._separator = ","
         self._block: text.Numbers = {}
@@ -119,8 +121,14 @@ class Dialect:
     def feed(self, line: str) -> Iterable[Row | Event]:
         line = text.bare(line).rstrip("\n")
         if line.startswith("{") and line.endswith("}"):
+            values = self._shaped.values(line)
+            if values is not None:
+                return self._aligned(self._shaped.keys, values, None)
             numbers = text.json_numbers(line)
-            return self._record(text.python_dict(line) if numbers is None else numbers)
+            if numbers is None:
+                numbers = text.python_dict(line)
+            self._shaped.learn(tuple(numbers))
+            return self._record(numbers)
         return self._read(line)
 
     def _read(self, line: str) -> Iterator[Row | Event]:
@@ -171,25 +179,29 @@ class Dialect:
         yield from self._record(numbers)
 
     def _record(self, numbers: text.Numbers, time: float | None = None) -> list[Row | Event]:
-        keys = tuple(numbers)
+        return self._aligned(tuple(numbers), tuple(numbers.values()), time)
+
+    def _aligned(self, keys: tuple[str, ...], values: Sequence[float | None], time: float | None) -> list[Row | Event]:
         found = self._places[keys] if keys in self._places else self._find(keys)
         if found is None:
             return []
-        step_keys, time_key = found
-        step = next((s for key in step_keys if (s := whole(numbers[key])) is not None), None)
+        steps, time_place = found
+        step = whole(values[steps[0]])
         if step is None:
-            return []
-        told = numbers[time_key] if time_key else None
+            step = next((s for place in steps if (s := whole(values[place])) is not None), None)
+            if step is None:
+                return []
+        told = None if time_place is None else values[time_place]
         if told is not None and told > 1e8:
             time = told
-        return self._steps.told(step, time, self._table.rows(numbers, step, time))
+        return self._steps.told(step, time, self._table.aligned(keys, values, step, time))
 
-    def _find(self, keys: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
+    def _find(self, keys: tuple[str, ...]) -> tuple[tuple[int, ...], int | None] | None:
         """Where records with these keys have their step and time; None for what is no record of a step."""
-        step_keys = tuple(key for key in STEP_KEYS if key in keys)
-        found: tuple[tuple[str, ...], str] | None = None
-        if step_keys and len(keys) > 1 and _SAMPLE_KEYS.isdisjoint(keys):
-            found = (step_keys, next((key for key in TIME_KEYS if key in keys), ""))
+        steps = tuple(keys.index(key) for key in STEP_KEYS if key in keys)
+        found: tuple[tuple[int, ...], int | None] | None = None
+        if steps and len(keys) > 1 and _SAMPLE_KEYS.isdisjoint(keys):
+            found = (steps, next((keys.index(key) for key in TIME_KEYS if key in keys), None))
         if found is not None and self._table_for is not None and self._tries:
             self._table = self._table_for(keys)
             self._tries = 0 if len(keys) > _TELLING else self._tries - 1

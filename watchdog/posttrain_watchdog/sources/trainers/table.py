@@ -44,6 +44,8 @@ class Table:
         self._known: dict[str, tuple[Metric, float] | None] = {}
         self._own = 0
         self._non_finite: dict[Metric, float] = {}
+        self._last_keys: tuple[str, ...] = ("",)
+        self._last_shape = _Shape((), None, ())
         self._shapes: dict[tuple[str, ...], _Shape] = {}
 
     def rows(self, numbers: Numbers, step: int | None, time: float | None = None) -> list[Row | Event]:
@@ -60,9 +62,11 @@ class Table:
             return self._one_by_one(dict(zip(keys, values, strict=True)), step, time)
         if total - total != 0:
             return self._one_by_one(dict(zip(keys, values, strict=True)), step, time)
-        shape = self._shapes.get(keys)
-        if shape is None:
-            shape = self._shape(keys)
+        if keys is self._last_keys:
+            shape = self._last_shape
+        else:
+            shape = self._shapes.get(keys) or self._shape(keys)
+            self._last_keys, self._last_shape = keys, shape
         if shape.pick is not None:
             values = shape.pick(values)
         found: dict[Metric, float] = dict(zip(shape.metrics, values, strict=True))  # type: ignore[arg-type]

@@ -6,12 +6,15 @@ that add it. The importance-ratio keys are taken after clamping or masking, so t
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
+from posttrain_watchdog.sources.trainers.shaped import Shaped
 from posttrain_watchdog.sources.trainers.steps import StepCounter, whole
 from posttrain_watchdog.sources.trainers.table import MOST_SHAPES, Table
 
@@ -77,12 +80,29 @@ _CORE = frozenset({"loss", "grad_norm", "learning_rate", "epoch"})
 _MOST_WRAPPED = 40
 """Lines over which a terminal may have broken one dict."""
 _MOST_EPOCHS = 1_000_000
+_SLACK = 8
+"""An epoch may lie so many usual distances ahead."""
 
 
 def recognises(line: str) -> bool:
     """A dict line that starts as the HF trainer's do and carries at least one more of its keys."""
     body = text.rank(text.stamp(text.bare(line))[1])[1]
     return _HEAD.match(body) is not None and sum(f"'{k}'" in body or f'"{k}"' in body for k in _SURE) >= 2
+
+
+_Plan = tuple[Table, int | None, int | None]
+"""Table, place of the step and place of the epoch among a record's values."""
+
+
+@dataclass(slots=True)
+class _Record:
+    keys: tuple[str, ...]
+    values: Sequence[float | None]
+    table: Table
+    time: float | None
+
+    def rows(self, step: int) -> list[Row | Event]:
+        return self.table.aligned(self.keys, self.values, step, self.time)
 
 
 class Dialect:
@@ -93,12 +113,14 @@ class Dialect:
         self._async = Table({**KEYS, **ASYNC_KEYS}, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
         self._stamps = text.Stamps()
-        self._tables: dict[tuple[str, ...], Table | None] = {}
+        self._shaped = Shaped()
+        self._plans: dict[tuple[str, ...], _Plan | None] = {}
         self._wrapped: list[str] = []
         self._bar: tuple[int, int] | None = None
         self._bars_total = 0
         self._epochs: list[tuple[float, int]] = []
-        self._held: tuple[float, text.Numbers, Table, float | None] | None = None
+        self._stride = 0.0
+        self._held: tuple[float, _Record] | None = None
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         if "%|" in line and (bars := _BAR.findall(line)):
@@ -135,79 +157,107 @@ class Dialect:
             line = text.rank(line)[1]
         if _HEAD.match(line) is None:
             return ()
-        if "}" not in line:
+        end = line.find("}")
+        if end < 0:
             self._wrapped = [line] if len(line) < 4096 else []
             return ()
-        return self._record(text.python_dict(line), line, time)
-
-    def _record(self, numbers: text.Numbers, line: str, time: float | None) -> Iterable[Row | Event]:
+        values = self._shaped.values(line[: end + 1].replace("'", '"'))
+        if values is not None:
+            return self._record(self._shaped.keys, values, line, time)
+        numbers = text.python_dict(line)
         keys = tuple(numbers)
-        table = self._tables[keys] if keys in self._tables else self._table_of(keys)
-        if table is None:
-            if "train_runtime" in numbers:
+        self._shaped.learn(keys)
+        return self._record(keys, tuple(numbers.values()), line, time)
+
+    def _record(
+        self, keys: tuple[str, ...], values: Sequence[float | None], line: str, time: float | None
+    ) -> Iterable[Row | Event]:
+        plan = self._plans[keys] if keys in self._plans else self._plan(keys)
+        if plan is None:
+            if "train_runtime" in keys:
                 return [*self._steps.last(), Event("run_finished", line[:300], {}, self._steps.step, time)]
             return ()
-        step = whole(numbers.get("step"))
+        table, step_place, epoch_place = plan
+        step = None if step_place is None else whole(values[step_place])
         if step is None and not line.endswith("}"):
             remark = _REMARK.search(line)
             step = int(remark.group(1)) if remark is not None else None
         if step is not None:
-            return self._steps.told(step, time, table.rows(numbers, step, time))
-        return self._told_by_epoch(numbers, table, time)
+            return self._steps.told(step, time, table.aligned(keys, values, step, time))
+        record = _Record(keys, values, table, time)
+        epoch = None if epoch_place is None else values[epoch_place]
+        return self._counted(record) if epoch is None else self._told_by_epoch(epoch, record)
 
-    def _told_by_epoch(self, numbers: text.Numbers, table: Table, time: float | None) -> list[Row | Event]:
-        """A record without a step. An epoch that goes back is a resume if the next record goes on from there."""
-        epoch = numbers.get("epoch")
-        if epoch is None:
-            return self._counted(numbers, table, time)
-        held, self._held = self._held, None
-        if self._epochs and epoch < self._epochs[-1][0] + (1e-12 if held is not None else 0.0):
-            if held is None:
-                self._held = (epoch, numbers, table, time)
-                return []
-            place = bisect_left(self._epochs, (held[0], -1))
-            before, self._steps.step = self._steps.step, self._epochs[place - 1][1] if place else 0
-            del self._epochs[place:]
-            first = self._note_epoch(held[0], self._counted(held[1], held[2], held[3]))
-            step = self._steps.step
-            resumed = Event("resumed", f"steps go back from {before} to {step}", {"step": str(step)}, step, held[3])
-            return [resumed, *first, *self._note_epoch(epoch, self._counted(numbers, table, time))]
-        return self._note_epoch(epoch, self._counted(numbers, table, time))
-
-    def _note_epoch(self, epoch: float, items: list[Row | Event]) -> list[Row | Event]:
-        if self._steps.step is not None and len(self._epochs) < _MOST_EPOCHS:
-            self._epochs.append((epoch, self._steps.step))
-        return items
-
-    def _table_of(self, keys: tuple[str, ...]) -> Table | None:
-        """The table of records with these keys; None for what is no record of a step."""
-        table: Table | None = self._table
+    def _plan(self, keys: tuple[str, ...]) -> _Plan | None:
+        """How records with these keys are read; None for what is no record of a step."""
         foreign = len(_OWN.intersection(keys)) < 2 or "train_runtime" in keys
         foreign = foreign or ("step" in keys and self._steps.counts)
         evaluation = "loss" not in keys and any(key.startswith("eval_") for key in keys)
-        if foreign or evaluation or ("step" not in keys and not self._is_ours(keys)):
-            table = None
-        elif "sample/staleness_mean" in keys or "perf/step_s" in keys:
-            table = self._async
-        if len(self._tables) < MOST_SHAPES:
-            self._tables[keys] = table
-        return table
+        plan: _Plan | None = None
+        if not (foreign or evaluation or ("step" not in keys and not self._is_ours(keys))):
+            table = self._async if "sample/staleness_mean" in keys or "perf/step_s" in keys else self._table
+            plan = (table, _place(keys, "step"), _place(keys, "epoch"))
+        if len(self._plans) < MOST_SHAPES:
+            self._plans[keys] = plan
+        return plan
 
     def _is_ours(self, keys: tuple[str, ...]) -> bool:
         """Steps without a new generation print fewer metrics, but never fewer than the HF trainer's own."""
         return self._steps.usual(keys) or _CORE.issubset(keys)
 
-    def _counted(self, numbers: text.Numbers, table: Table, time: float | None) -> list[Row | Event]:
+    def _told_by_epoch(self, epoch: float, record: _Record) -> list[Row | Event]:
+        """A record without a step: an epoch that does not follow on is believed if the next record goes on from it."""
+        held, follows = self._held, self._follows(epoch)
+        if held is not None and follows and held[0] < epoch <= self._epochs[-1][0]:
+            follows = False  # behind the last record, and ahead of the one that is held
+        if follows:
+            self._held = None
+            return self._at_epoch(epoch, record)
+        if held is None or epoch < held[0]:
+            self._held = (epoch, record)
+            return []
+        self._held = None
+        resumed: list[Row | Event] = []
+        if held[0] < self._epochs[-1][0]:
+            place = bisect_left(self._epochs, (held[0], -1))
+            before, step = self._steps.step, self._epochs[place - 1][1] if place else 0
+            del self._epochs[place:]
+            self._steps.step = step
+            told = f"steps go back from {before} to {step + 1}"
+            resumed = [Event("resumed", told, {"step": str(step + 1)}, step + 1, held[1].time)]
+        return [*resumed, *self._at_epoch(*held), *self._at_epoch(epoch, record)]
+
+    def _follows(self, epoch: float) -> bool:
+        if not self._epochs:
+            return True
+        last = self._epochs[-1][0]
+        # two decimals are all that transformers 4 prints
+        return last <= epoch <= last + (_SLACK * max(self._stride, 0.01) if self._stride else math.inf)
+
+    def _at_epoch(self, epoch: float, record: _Record) -> list[Row | Event]:
+        found = self._counted(record)
+        if self._epochs and epoch - self._epochs[-1][0] > self._stride:
+            self._stride = epoch - self._epochs[-1][0]
+        if self._steps.step is not None and len(self._epochs) < _MOST_EPOCHS:
+            self._epochs.append((epoch, self._steps.step))
+        return found
+
+    def _counted(self, record: _Record) -> list[Row | Event]:
         """A record without a step: the bar tells it where there is one, else records are counted."""
         before = self._steps.step
         step = self._steps.counted()
+        if self._bar is None:
+            return record.rows(step)
+        done, self._bar = self._bar[0], None
         resumed: list[Row | Event] = []
-        if self._bar is not None:
-            done, self._bar = self._bar[0], None
-            # a bar that was not redrawn yet is one record behind
-            if done > step or 0 < done < (before or 0):
-                if before is not None and done < before:
-                    text_ = f"steps go back from {before} to {done}"
-                    resumed = [Event("resumed", text_, {"step": str(done)}, done, time)]
-                step = self._steps.step = done
-        return [*resumed, *table.rows(numbers, step, time)]
+        # a bar that was not redrawn yet is one record behind
+        if done > step or 0 < done < (before or 0):
+            if before is not None and done < before:
+                told = f"steps go back from {before} to {done}"
+                resumed = [Event("resumed", told, {"step": str(done)}, done, record.time)]
+            step = self._steps.step = done
+        return [*resumed, *record.rows(step)]
+
+
+def _place(keys: tuple[str, ...], key: str) -> int | None:
+    return keys.index(key) if key in keys else None
