@@ -79,6 +79,9 @@ def _dense(window: Window) -> Dense | None:
         p["policy_lag"] = p["weights_corrupted"] = when.p
         explained["policy_lag"] = 0.0 if lag == 0.0 else left * (1.0 - grows) * (1.0 - large)
         explained["weights_corrupted"] = left * (1.0 - grows) * large
+    elif not window.whole:
+        # what has been so since the first step shows best in all of it: a short window may hold none of the tail
+        pass
     elif lag:
         p["policy_lag"] = 0.0
         explained["policy_lag"] = left * (1.0 - large)
@@ -120,12 +123,10 @@ def _tail(window: Window) -> Tail:
     lengths = np.bincount(window.of)
     spread_out = float((1.0 - (1.0 - share) ** lengths[lengths > 0]).sum())
     scattered = min(1.0, owners / max(spread_out, 1e-9))
-    rare = max(0.0, 1.0 - RARE / share)
-    excess = max(0.0, 1.0 - expected / count)
-    mean = max(expected, 1e-12)
+    # healthy runs have a tail of RARE of their own
+    mean = max(expected, RARE * len(size))
     p = math.exp(-max(0.0, count * math.log(count / mean) - count + mean)) if count > mean else 1.0
-    few = 1.0 - float(outside.mean())
-    return Tail(share, split.energy * few * two_sided * scattered * rare * excess / (1.0 + k3_bulk / NOISE), p, k3_bulk)
+    return Tail(share, split.energy * two_sided * scattered / (1.0 + k3_bulk / NOISE), p, k3_bulk)
 
 
 _SAYS = {

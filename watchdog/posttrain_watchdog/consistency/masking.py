@@ -3,7 +3,8 @@
 A token is sampled unless the engine's value says that it was not (Window.unscored_runs). Where mask and sampling
 agree, a sequence is in no class; otherwise it is in exactly one:
 
-    shifted      sampled tokens masked out at the front, and as many unsampled ones masked in behind the end
+    shifted      sampled tokens masked out at the front, and as many unsampled ones masked in behind the end; or the
+                 same at the borders of turns that the engine did not sample
     padding      unsampled tokens masked in behind the end token
     appended     one unsampled token masked in at the end, the same id everywhere, and no end token before it
     tools        unsampled tokens masked in between sampled ones, or a tail of several kinds of token
@@ -69,7 +70,10 @@ def masking(window: Window) -> Masking:
     end_token = _mode(last[usable & (tail_out <= 1)])
     tail_token = _mode(tail[tail_in > 0])
     ends = usable & (last == end_token) if end_token is not None else np.zeros(n, np.bool_)
-    shifted = usable & (lead_out > 0) & (tail_in == lead_out)
+    out = np.bincount(window.sequence[sampled & ~masked], minlength=n)
+    # a mask moved by k loses k sampled tokens wherever it gains k unsampled ones: at both ends, and at every turn
+    shifted = usable & (odd > 0) & (out > 0) & (np.abs(odd - out) <= np.maximum(1, lead_out))
+    shifted &= (lead_out == tail_in) | middle
     rest = usable & ~shifted
     tools = rest & (middle | ((tail_in > 1) & mixed & ~ends))
     behind = rest & ~tools & (tail_in > 0)

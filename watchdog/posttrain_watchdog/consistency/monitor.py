@@ -136,7 +136,9 @@ class Monitor:
         steps = sorted(self._kept)
         lengths = [n for n in WINDOWS if n < len(steps)]
         spans = [*(steps[-n:] for n in lengths), steps]
-        return [Window(merge([self._kept[s] for s in span]), self._history) for span in spans if span]
+        return [
+            Window(merge([self._kept[s] for s in span]), self._history, whole=span == steps) for span in spans if span
+        ]
 
 
 def thin(batch: TokenBatch, limit: int) -> TokenBatch:

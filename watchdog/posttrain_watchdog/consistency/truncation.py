@@ -31,6 +31,8 @@ class OneSided:
     peaked_at_floor: float
     """of tokens to which the trainer gives more than half and less than 99 % of the mass, those with d at the floor"""
     ratio_mean: float
+    best_candidate: float
+    """how well "d at the floor" happens with probability exp(s), as it would for the best candidate's s: 0..1"""
     per_step: dict[int, float]
 
 
@@ -65,8 +67,19 @@ def _one_sided(window: Window) -> OneSided | None:
         explained,
         at_floor,
         ratio,
+        _best_candidate_fit(np.exp(np.minimum(window.s, 0.0)), ~below & ~above),
         window.per_step(gain, window.at_step),
     )
+
+
+def _best_candidate_fit(probability: NDArray[np.float64], agrees: NDArray[np.bool_]) -> float:
+    """Brier skill of `probability` as a forecast of `agrees`, as a share of what a calibrated one would have."""
+    constant = float(agrees.mean() * (1.0 - agrees.mean()))
+    calibrated = float((probability * (1.0 - probability)).mean())
+    if constant <= calibrated:
+        return 0.0
+    forecast = float(((agrees - probability) ** 2).mean())
+    return min(1.0, max(0.0, (constant - forecast) / (constant - calibrated)))
 
 
 def _noise(window: Window) -> NDArray[np.float64]:

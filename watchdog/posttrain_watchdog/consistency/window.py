@@ -55,6 +55,8 @@ class Window:
 
     batch: TokenBatch
     history: History = field(default_factory=History)
+    whole: bool = True
+    """all steps that are kept, not only the latest of them"""
     memo: dict[str, Any] = field(default_factory=dict)
 
     def remember(self, name: str, compute: Callable[[Window], Any]) -> Any:

@@ -19,7 +19,8 @@ def judge(window: Window) -> Finding | None:
     """With the engine's candidates: the recorded value is the best candidate's, and the sampled id is another one.
 
     Without: the best candidate is never less likely than the sampled one, so d <= 0 throughout; a token with more
-    than half of the mass is the best candidate itself, so d is at the floor there. Truncated sampling, the other
+    than half of the mass is the best candidate itself, so d is at the floor there; and a token is at the floor with
+    probability exp(s), for that is how often the best candidate is the sampled one. Truncated sampling, the other
     cause of one-sided differences, moves tokens with more than half of the mass as well.
     """
     if window.quiet:
@@ -33,11 +34,16 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "logprobs_wrong_token",
         one.p,
-        one.explained * one.peaked_at_floor,
+        one.explained * one.peaked_at_floor * one.best_candidate,
         f"d is never above 0 ({one.negative} of {one.negative + one.positive} tokens below), exactly 0 for "
         f"{one.peaked_at_floor:.0%} of the tokens with more than half of the mass: the engine's value may be that of "
         "its best candidate",
-        {"negative": one.negative, "positive": one.positive, "peaked_at_floor": one.peaked_at_floor},
+        {
+            "negative": one.negative,
+            "positive": one.positive,
+            "peaked_at_floor": one.peaked_at_floor,
+            "agrees_as_best_candidate": one.best_candidate,
+        },
         CHECKS,
         len(window.d),
         one.per_step,
