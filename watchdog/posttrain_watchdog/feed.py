@@ -37,6 +37,8 @@ class Feed:
         if self._kind.name == kinds.TRAINER_STATE:
             yield from trainer_state.read(self._path.read_text(encoding="utf-8", errors="replace"))
         elif self._kind.name == kinds.TOKEN_FILE:
+            if reason := kinds.incomplete(self._kind, self._path, growing=False):
+                raise ValueError(reason)
             batch: TokenBatch = kinds.token_dialects()[self._kind.dialect].read_file(self._path)
             for _, part in batch.by_step():
                 yield part
@@ -49,7 +51,7 @@ class Feed:
             if growing.dialect:
                 self.kind = f"{self._kind.name}: {growing.dialect}"
         else:
-            reader = reader_for(self._kind, self._logging_steps)
+            reader = reader_for(self._kind, self._logging_steps, self._path)
             for lines in read_whole(self._path):
                 yield from reader.read(lines)
             yield from reader.close()
@@ -59,16 +61,18 @@ class Feed:
 
 def open_feeds(paths: Iterable[Path], run: RunConfig) -> tuple[list[Feed], list[tuple[str, str]]]:
     """(feeds, (path, reason) of what is not read) for files and folders, folders with all below them."""
-    feeds: list[Feed] = []
+    found: list[tuple[Path, Kind]] = []
     refused: list[tuple[str, str]] = []
     for path in paths:
         members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         for member in members:
             try:
-                feeds.append(Feed(member, kinds.classify(member), run.logging_steps))
+                found.append((member, kinds.classify(member)))
             except Refused as error:
                 refused.append((str(member), str(error)))
-    return feeds, refused
+    old = kinds.superseded(found)
+    refused += [(str(path), "a resumed run wrote this step again") for path, _ in found if path in old]
+    return [Feed(path, kind, run.logging_steps) for path, kind in found if path not in old], refused
 
 
 @dataclass(slots=True)
@@ -185,7 +189,7 @@ class Intake:
         if source.kind.name in kinds.BINARY:
             source.growing = binary.Growing(source.path, source.kind.name)
         elif source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE, kinds.COMPLETIONS):
-            source.reader = reader_for(source.kind, self._run.logging_steps)
+            source.reader = reader_for(source.kind, self._run.logging_steps, source.path)
             source.tail = None if is_gzip(source.path) else Tail(source.path)
         return True
 
@@ -223,7 +227,9 @@ class Intake:
 
     @staticmethod
     def _token_file_items(source: Source) -> Iterator[Item]:
-        dialect = source.kind.dialect if source.kind is not None else ""
-        batch: TokenBatch = kinds.token_dialects()[dialect].read_file(source.path)
+        kind = source.kind or Kind(kinds.TOKEN_FILE)
+        if reason := kinds.incomplete(kind, source.path, growing=True):
+            raise ValueError(reason)
+        batch: TokenBatch = kinds.token_dialects()[kind.dialect].read_file(source.path)
         for _, part in batch.by_step():
             yield part

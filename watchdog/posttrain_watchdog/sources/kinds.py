@@ -9,6 +9,7 @@ import gzip
 import importlib
 import pkgutil
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,8 @@ _MAGIC = {
     b"\x89PNG": "picture",
     b"SQLite format 3": "database",
 }
+_STAMP = re.compile(rb"^\[[^\]\[{}]{1,40}\] (?={)")
+"""The time in front of each of SGLang's request logs."""
 _NEVER_TEXT = tuple(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 """Bytes that no text has, whatever its encoding."""
 _BINARY_SHARE = 20
@@ -62,7 +65,8 @@ def token_dialects() -> dict[str, ModuleType]:
         module = importlib.import_module(f"{tokens.__name__}.{each.name}")
         if hasattr(module, "recognises") or hasattr(module, "accepts"):
             found[each.name] = module
-    return found
+    # the native form is the widest: it takes what no framework's own form took
+    return dict(sorted(found.items(), key=lambda each: each[0] == "native"))
 
 
 def classify(path: Path) -> Kind:
@@ -89,6 +93,27 @@ def classify(path: Path) -> Kind:
     if sum(head.count(bytes([sign])) for sign in _NEVER_TEXT) > len(head) // _BINARY_SHARE:
         raise Refused("is binary, expected a log, a dump or metrics")
     return _text_kind(head)
+
+
+def incomplete(kind: Kind, path: Path, *, growing: bool) -> str:
+    """Why a file of this kind must not be read yet, empty if it may be."""
+    module = token_dialects().get(kind.dialect)
+    ask = getattr(module, "incomplete", None)
+    return str(ask(path, growing=growing)) if ask is not None else ""
+
+
+def superseded(files: Iterable[tuple[Path, Kind]]) -> set[Path]:
+    """Dumps whose steps a resumed run wrote again elsewhere: a step counts once."""
+    paths: dict[str, list[Path]] = {}
+    for path, kind in files:
+        if kind.name in (TOKENS, TOKEN_FILE):
+            paths.setdefault(kind.dialect, []).append(path)
+    old: set[Path] = set()
+    for name, those in paths.items():
+        ask = getattr(token_dialects()[name], "superseded", None)
+        if ask is not None:
+            old |= ask(those)
+    return old
 
 
 def has_line(path: Path) -> bool:
@@ -126,7 +151,7 @@ def _text_kind(head: bytes) -> Kind:
             return Kind(TRAINER_STATE)
         for name, module in token_dialects().items():
             if hasattr(module, "recognises") and module.recognises(record):
-                return Kind(TOKENS, name)
+                return Kind(TOKEN_FILE if hasattr(module, "read_file") else TOKENS, name)
         if isinstance(record.get("m"), dict) and isinstance(record.get("t"), (int, float)):
             return Kind(SCRAPES)
         if _is_response(record):
@@ -135,7 +160,7 @@ def _text_kind(head: bytes) -> Kind:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    line = line.strip()
+    line = _STAMP.sub(b"", line.strip())
     if not line.startswith(b"{"):
         return None
     try:

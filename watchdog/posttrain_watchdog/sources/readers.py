@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
+from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
@@ -91,17 +93,27 @@ class LogReader:
 
 
 class TokenReader:
-    """A token dump in lines: a batch a step."""
+    """A token dump in lines: a batch a step. `path` may say what the lines do not, such as the step.
 
-    def __init__(self, module: ModuleType) -> None:
+    A form that holds one side only (`ONE_SIDED`) is known and gives nothing: half a comparison would look like
+    missing data.
+    """
+
+    def __init__(self, module: ModuleType, path: Path | None = None) -> None:
         self._module = module
+        self._path = path
+        one_sided = getattr(module, "ONE_SIDED", False)
+        self._read = None if one_sided else module.read
+        self._wants_path = not one_sided and "path" in signature(module.read).parameters
 
     @property
     def dialect(self) -> str:
         return self._module.__name__.rpartition(".")[2]
 
     def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
-        batch: TokenBatch = self._module.read(lines)
+        if self._read is None:
+            return
+        batch: TokenBatch = self._read(lines, self._path) if self._wants_path else self._read(lines)
         if batch.sequences:
             for _, part in batch.by_step():
                 yield part
@@ -186,10 +198,10 @@ def compared(found: processes.Discovery) -> Iterator[Item]:
         yield row
 
 
-def reader_for(kind: Kind, logging_steps: int = 1) -> Reader:
-    """The reader of a kind that comes in lines."""
+def reader_for(kind: Kind, logging_steps: int = 1, path: Path | None = None) -> Reader:
+    """The reader of a kind that comes in lines; `path` is where they come from."""
     if kind.name == kinds.TOKENS:
-        return TokenReader(kinds.token_dialects()[kind.dialect])
+        return TokenReader(kinds.token_dialects()[kind.dialect], path)
     if kind.name == kinds.SCRAPES:
         return ScrapeReader()
     if kind.name == kinds.METRICS:

@@ -76,7 +76,12 @@ def recognises(record: Record) -> bool:
 
 def read(lines: Sequence[bytes]) -> TokenBatch:
     """Complete lines as one batch, in their order. Raises ValueError where a line is no JSON object."""
-    return from_records([record for line in lines if line.strip() and (record := _load(line)) is not None])
+    return from_records(records(lines))
+
+
+def records(lines: Sequence[bytes]) -> list[Record]:
+    """The objects of complete lines, empty ones left out. Raises ValueError where a line is no JSON object."""
+    return [_load(line) for line in lines if line.strip()]
 
 
 def from_records(records: Sequence[Record]) -> TokenBatch:
@@ -216,7 +221,7 @@ class _Sheet:
         return np.array([len(v) if type(v) is list else -1 for v in column], np.int64)
 
 
-def _load(line: bytes) -> Record | None:
+def _load(line: bytes) -> Record:
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
