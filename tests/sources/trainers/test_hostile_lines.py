@@ -174,6 +174,13 @@ def test_a_line_of_ten_megabytes_is_passed_by() -> None:
     assert [step for step, _ in found] == [1, 2]
 
 
+@pytest.mark.parametrize("grad_norm", ["0.5", "nan"])
+def test_of_two_keys_with_one_meaning_the_second_keeps_its_own_name(grad_norm: str) -> None:
+    line = f"step:1 - critic/score/mean:0.25 - critic/rewards/mean:0.75 - actor/grad_norm:{grad_norm}"
+    found = rows(line)[0][1]
+    assert (found["reward_mean"], found["critic/score/mean"]) == (0.75, 0.25)
+
+
 def test_own_keys_are_kept_and_bounded() -> None:
     many = [f"step:{s} - actor/grad_norm:0.5 - my/key{s}:1.0" for s in range(1, 1200)]
     kept = {key for _, values in rows(*many) for key in values if key.startswith("my/")}

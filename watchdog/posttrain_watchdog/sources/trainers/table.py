@@ -42,7 +42,7 @@ class Table:
         self._ignored = ignored
         self._order = {key: place for place, key in enumerate(keys)}
         self._known: dict[str, tuple[Metric, float] | None] = {}
-        self._own = 0
+        self._spares: dict[str, Metric] = {}
         self._non_finite: dict[Metric, float] = {}
         self._last_keys: tuple[str, ...] = ("",)
         self._last_shape = _Shape((), None, ())
@@ -82,8 +82,14 @@ class Table:
             if known is None:
                 continue
             metric, scale = known
-            if metric in chosen and self._rank(keys[chosen[metric]]) <= self._rank(key):
-                continue
+            if metric in chosen:
+                # two keys of one meaning: the first in KEYS has the name, the other one keeps its own
+                loser = max(place, chosen[metric], key=lambda p: self._rank(keys[p]))
+                spare = self._own_metric(keys[loser])
+                if spare is not None:
+                    chosen[spare] = loser
+                if loser == place:
+                    continue
             chosen[metric] = place
             scaled[metric] = scale
         places = tuple(chosen.values())
@@ -104,11 +110,17 @@ class Table:
         short = self._keys.get(key) or self._by_pattern(key)
         if short is not None:
             found = (Metric(PREFIX + short), self._scales.get(key, 1.0))
-        elif key not in self._ignored and self._own < MOST_OWN_KEYS and 0 < len(key) <= 200:
-            self._own += 1
-            found = (Metric(_VALUE, {"key": key}), 1.0)
+        elif key not in self._ignored and (metric := self._own_metric(key)) is not None:
+            found = (metric, 1.0)
         if len(self._known) < 10 * MOST_OWN_KEYS:
             self._known[key] = found
+        return found
+
+    def _own_metric(self, key: str) -> Metric | None:
+        """The metric under the framework's own key, as long as there is room."""
+        found = self._spares.get(key)
+        if found is None and len(self._spares) < MOST_OWN_KEYS and 0 < len(key) <= 200:
+            found = self._spares[key] = Metric(_VALUE, {"key": key})
         return found
 
     def _by_pattern(self, key: str) -> str | None:
@@ -122,7 +134,7 @@ class Table:
     def _one_by_one(self, numbers: Numbers, step: int | None, time: float | None) -> list[Row | Event]:
         """The way of records with missing or non-finite values."""
         values: dict[Metric, float] = {}
-        ranks: dict[Metric, int] = {}
+        owners: dict[Metric, tuple[str, float]] = {}
         bad, counted = "", False
         for key, value in numbers.items():
             if value is None:
@@ -131,11 +143,16 @@ class Table:
             if known is None:
                 continue
             metric, scale = known
-            rank = self._rank(key)
-            if metric in values and ranks.get(metric, 0) <= rank:
-                continue
+            if metric in values:
+                owner = owners[metric]
+                loser, lost = (key, value) if self._rank(owner[0]) <= self._rank(key) else owner
+                spare = self._own_metric(loser)
+                if spare is not None:
+                    values[spare] = lost
+                if loser == key:
+                    continue
             values[metric] = value if scale == 1.0 else value * scale
-            ranks[metric] = rank
+            owners[metric] = (key, value)
             if value - value != 0 and metric.name != _VALUE:
                 counter = Metric(_NON_FINITE, {"metric": metric.name})
                 self._non_finite[counter] = self._non_finite.get(counter, 0.0) + 1.0

@@ -158,18 +158,17 @@ class Dashed:
 
     def __init__(self) -> None:
         self._prefixes: list[str] = []
+        self._scalars = False
         self._keys: tuple[str, ...] = ()
 
     def read(self, body: str) -> tuple[tuple[str, ...], Sequence[float | None]]:
         """(keys, values), keys all different."""
-        if "(" in body:
-            for scalar in _SCALARS:
-                body = body.replace(scalar, "")
-            body = _NUMPY.sub(r"\1", body) if "(" in body else body.replace(")", "")
         parts = body.split(" - ")
         if len(parts) == len(self._prefixes):
             # a part with another key keeps it, and is no number then; JSON's numbers are read faster than float() does
             joined = ",".join(map(str.removeprefix, parts, self._prefixes))
+            if self._scalars:
+                joined = joined.replace(")", "")
             try:
                 return self._keys, _list.decode(f"[{joined}]")
             except (msgspec.DecodeError, UnicodeError):
@@ -178,14 +177,21 @@ class Dashed:
                 return self._keys, list(map(float, joined.split(",")))
             except ValueError:
                 pass
+        return self._learn(parts)
+
+    def _learn(self, parts: list[str]) -> tuple[tuple[str, ...], Sequence[float | None]]:
         found: Numbers = {}
+        prefixes = []
         for part in parts:
             key, colon, value = part.rpartition(":")
             if colon and key.strip():
                 found[key.strip()] = number(value)
+                shell = next((scalar for scalar in _SCALARS if value.startswith(scalar)), "")
+                prefixes.append(f"{key}:{shell}")
         keys = tuple(found)
         if len(found) == len(parts) and None not in found.values():
-            self._keys, self._prefixes = keys, [f"{key}:" for key in keys]
+            self._keys, self._prefixes = keys, prefixes
+            self._scalars = any(prefix.endswith("(") for prefix in prefixes)
         return keys, list(found.values())
 
 
