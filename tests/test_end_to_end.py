@@ -58,7 +58,7 @@ def config(folder: Path, port: int, **more: object) -> Config:
             "poll_interval": 0.05,
             "evaluation_interval": 0.05,
             "nvml": {"enabled": False},
-            "host": {"kernel_log": False},
+            "host": {"kernel_log": False, "processes": False},
             **more,
         }
     )
@@ -180,6 +180,30 @@ def test_a_rule_file_broken_on_reload_leaves_the_last_good_rules_in_force(tmp_pa
     rules.write_text("groups: [{name: g, rules: [{alert: B, expr: vector(1)}]}]\n")
     assert daemon.reload() == []
     assert {(t.alert.name, t.state) for t in daemon.tick().transitions} == {("A", "resolved"), ("B", "firing")}
+    asyncio.run(daemon.close())
+
+
+def test_alerts_go_on_where_a_killed_daemon_left_them(tmp_path: Path) -> None:
+    rules = tmp_path / "r.yml"
+    rules.write_text("groups: [{name: g, rules: [{alert: A, expr: vector(1), for: 1m}]}]\n")
+    settings = config(tmp_path / "run", free_port(), state=str(tmp_path / "state.sqlite"))
+    moments = iter([1000.0] * 20)
+    first = Daemon(settings, [rules], now=lambda: next(moments, 1000.0))
+    assert [t.state for t in first.tick().transitions] == ["pending"]
+    # no close: a kill leaves no time for one
+    second = Daemon(settings, [rules], now=lambda: 1061.0)
+    transitions = second.tick().transitions
+    assert [(t.state, t.alert.active_at) for t in transitions] == [("firing", 1000.0)]
+    for each in (first, second):
+        asyncio.run(each.close())
+
+
+def test_messages_can_be_had_in_chinese(tmp_path: Path) -> None:
+    daemon = Daemon(config(tmp_path / "run", free_port(), alerting={"language": "zh"}), rule_files())
+    rules = [r for g in daemon.pipeline.evaluator.rules_payload()["groups"] for r in g["rules"]]
+    mode = next(r for r in rules if r["name"] == "LogprobsModeWrong")
+    assert "docs/guide.zh.md" in mode["annotations"]["runbook"]
+    assert daemon.reload() == []
     asyncio.run(daemon.close())
 
 

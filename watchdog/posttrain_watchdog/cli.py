@@ -113,8 +113,10 @@ def run(
     import logging
 
     from posttrain_watchdog.alerting.rules import RuleError
+    from posttrain_watchdog.alerting.transport import ReceiverError
     from posttrain_watchdog.config import Config, ConfigError, load
-    from posttrain_watchdog.daemon import Daemon, rule_paths
+    from posttrain_watchdog.daemon import Daemon
+    from posttrain_watchdog.rulebook import rule_paths
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
@@ -123,7 +125,7 @@ def run(
         settings = load(config) if config else Config()
         daemon = Daemon(settings, rule_paths(settings))
         asyncio.run(daemon.serve())
-    except (ConfigError, RuleError, OSError) as error:
+    except (ConfigError, RuleError, ReceiverError, ValueError, OSError) as error:
         raise _refuse(str(error)) from None
 
 
@@ -199,6 +201,14 @@ def check(
         raise _refuse(f"--format: expected text, json or sarif, got {form!r}")
     if any(finding.severity == "critical" for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def discover() -> None:
+    """What would be watched on this host without a configuration."""
+    from posttrain_watchdog.discovery import look, report
+
+    print(report(look()[0]), end="")
 
 
 rules_app = typer.Typer(no_args_is_help=True, help="Rule files: check them, test them.")

@@ -21,19 +21,22 @@ from apscheduler.events import EVENT_JOB_ERROR, JobExecutionEvent
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from posttrain_watchdog import __version__, clock
-from posttrain_watchdog.alerting.alertmanager import Alertmanager
-from posttrain_watchdog.alerting.rules import RuleError, RuleSet
-from posttrain_watchdog.config import AlertmanagerConfig, Config, ConfigError
-from posttrain_watchdog.feed import Intake, matching
+from posttrain_watchdog.alerting import kept
+from posttrain_watchdog.alerting.delivery import from_config
+from posttrain_watchdog.alerting.rules import RuleError
+from posttrain_watchdog.config import Config, RunConfig
+from posttrain_watchdog.discovery import look
+from posttrain_watchdog.feed import Intake
 from posttrain_watchdog.model import Event, Metric, Row
 from posttrain_watchdog.notify import heartbeat_seconds, notify
 from posttrain_watchdog.pipeline import Pipeline, Tick
-from posttrain_watchdog.shipped import rule_files
-from posttrain_watchdog.sources.engines import scrape
-from posttrain_watchdog.sources.engines.metrics import MetricsReader
+from posttrain_watchdog.rulebook import inhibit_rules, load
+from posttrain_watchdog.sources.engines.scraper import Scraper
 from posttrain_watchdog.sources.host.kernel_log import KernelLog
 from posttrain_watchdog.sources.host.memory import read as read_memory
 from posttrain_watchdog.sources.host.nvml import NvmlPoller
+from posttrain_watchdog.sources.readers import compared
+from posttrain_watchdog.state import State, StateError
 from posttrain_watchdog.status import Status
 from posttrain_watchdog.web.app import LOOPBACK_HOSTS, create_app
 
@@ -49,28 +52,59 @@ class Daemon:
     """Wires sources -> series -> alerting -> delivery and keeps them going until it is stopped."""
 
     def __init__(self, config: Config, rule_paths: Sequence[Path], *, now: clock.Clock = clock.now) -> None:
-        """Raises RuleError if the rules cannot be loaded at the start; later a broken file changes nothing."""
+        """Raises RuleError, StateError, ReceiverError, ValueError at the start; later a broken file changes nothing."""
         self.config = config
         self.listeners: list[Listener] = []
         self._rule_paths = list(rule_paths)
         self._now = now
-        self.pipeline = Pipeline(config, RuleSet.load(self._rule_paths))
-        self.intakes = {run.name: Intake(run) for run in config.runs}
-        for run in config.runs:
-            self.pipeline.run(run)
+        self.pipeline = Pipeline(config, load(self._rule_paths, config.alerting.language))
+        self._state = State(state_file(config))
+        for line in kept.restore(self._state, self.pipeline.evaluator):
+            log.warning("%s", line)
+        self._delivery = from_config(config, self._state, inhibit_rules=inhibit_rules())
+        self.intakes: dict[str, Intake] = {}
+        self._scrapers: list[Scraper] = []
         self._nvml = NvmlPoller() if config.nvml.enabled else None
         self._kernel = KernelLog() if config.host.kernel_log else None
         self._kernel_note = ""
-        self._scrapers = [
-            Scraper(run.name, engine.url, engine.name, engine.timeout) for run in config.runs for engine in run.engines
-        ]
-        self._alertmanagers = [_alertmanager(each, config) for each in config.alerting.alertmanagers]
         self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
         self._server: uvicorn.Server | None = None
         self.status = Status(self.pipeline, self.intakes, now, self.reload)
         self._set("build_info", 1.0, version=__version__)
         self._set("start_time_seconds", now())
         self._rules_loaded(ok=True)
+        for run in config.runs:
+            self.follow(run)
+
+    def follow(self, run: RunConfig) -> None:
+        """Follows a run from now on; one that is followed already gets what is new of it."""
+        self.pipeline.run(run)
+        known = self.intakes.get(run.name)
+        if known is None:
+            self.intakes[run.name] = Intake(run)
+        else:
+            known.follow(run.paths)
+        scraped = {each.url for each in self._scrapers}
+        for engine in run.engines:
+            scraper = Scraper(run.name, engine.url, engine.name, engine.timeout)
+            if scraper.url not in scraped:
+                self._scrapers.append(scraper)
+
+    def discover(self) -> None:
+        """Looks for trainers and engines on this host: what a daemon without configured runs stands on."""
+        if not self.config.host.processes:
+            return
+        found, run = look()
+        if self._nvml is not None:
+            self._nvml.roles = found.roles
+        if not self.config.runs and (found.trainers or found.engines):
+            self.follow(run)
+        now = self._now()
+        names = [r.name for r in self.config.runs] or [run.name]
+        for name in names if found.trainers else ():
+            for item in compared(found):
+                if name in self.pipeline.runs:
+                    self.pipeline.runs[name].take(item, now)
 
     def _set(self, short: str, value: float, **labels: str) -> None:
         self.pipeline.own.set(Metric(_OWN + short, labels), value)
@@ -87,7 +121,7 @@ class Daemon:
     def reload(self) -> list[str]:
         """Loads the rule files again, whole or not at all; returns what is wrong with them."""
         try:
-            rules = RuleSet.load(self._rule_paths)
+            rules = load(self._rule_paths, self.config.alerting.language)
         except RuleError as error:
             for fault in error.faults:
                 log.error("rules not reloaded: %s", fault)
@@ -123,9 +157,20 @@ class Daemon:
         self._set("rule_evaluation_seconds", clock.elapsed() - started, group="all")
         for rule, failures in self.pipeline.evaluator.failures.items():
             self.pipeline.own.set(Metric(_OWN + "rule_evaluation_failures_total", {"rule": rule}), float(failures))
+        self._keep(tick.time)
         for listener in self.listeners:
             listener(tick)
         return tick
+
+    def _keep(self, now: float) -> None:
+        """Writes down what must survive a restart, and who must be told."""
+        try:
+            kept.save(self._state, self.pipeline.evaluator)
+        except StateError as error:
+            self._count("job_failures_total", job="keep")
+            log.error("alerts are not kept over a restart: %s", error)
+        self._delivery.take(self.pipeline.evaluator.alerts(), now)
+        self._set("outbox_length", float(self._delivery.outbox_length))
 
     def look_at_host(self) -> None:
         """The kernel's log and this machine's memory; every run on it is concerned."""
@@ -146,9 +191,9 @@ class Daemon:
     async def scrape_engines(self) -> None:
         """Fetches the metrics of every configured engine."""
         now = self._now()
-        for scraper, (row, reason) in zip(
-            self._scrapers, await asyncio.gather(*(each.scrape(now) for each in self._scrapers)), strict=True
-        ):
+        asked = list(self._scrapers)
+        answers = await asyncio.gather(*(each.scrape(now) for each in asked))
+        for scraper, (row, reason) in zip(asked, answers, strict=True):
             self._set("source_up", float(row is not None), path=scraper.url, kind="engine metrics")
             if row is not None:
                 self.pipeline.runs[scraper.run].take(row, now)
@@ -168,16 +213,13 @@ class Daemon:
         return tick
 
     async def deliver(self) -> None:
-        """Tells every Alertmanager what it must know."""
-        now = self._now()
-        alerts = self.pipeline.evaluator.alerts()
-        outcomes = await asyncio.gather(*(each.send(alerts, now) for each in self._alertmanagers))
-        for each, outcome in zip(self._alertmanagers, outcomes, strict=True):
-            if not outcome.ok:
-                self._count("notifications_failed_total", receiver=each.url)
-                log.warning("alerts not delivered: %s", outcome.detail)
-            elif outcome.detail:
-                self._count("notifications_total", receiver=each.url)
+        """Tells every Alertmanager and every receiver what it must know."""
+        for attempt in await self._delivery.flush(self._now()):
+            if attempt.outcome.ok:
+                self._count("notifications_total", receiver=attempt.receiver)
+            else:
+                self._count("notifications_failed_total", receiver=attempt.receiver)
+                log.warning("not delivered to %s: %s", attempt.receiver, attempt.outcome.detail)
 
     async def poll_gpus(self) -> None:
         """Asks the driver, in its own process."""
@@ -204,6 +246,9 @@ class Daemon:
     async def _look_at_host(self) -> None:
         self.look_at_host()
 
+    async def _discover(self) -> None:
+        self.discover()
+
     async def _tick(self) -> None:
         self.tick()
 
@@ -218,13 +263,13 @@ class Daemon:
             (self._poll, config.poll_interval),
             (self._tick, config.evaluation_interval),
         ]
-        if self._alertmanagers:
+        if self._delivery.names:
             jobs.append((self.deliver, min(5.0, config.evaluation_interval)))
+        jobs.append((self._discover, 30.0))
         if self._nvml is not None:
             jobs.append((self.poll_gpus, config.nvml.interval))
-        if self._scrapers:
-            shortest = min(e.interval for run in config.runs for e in run.engines)
-            jobs.append((self.scrape_engines, shortest))
+        shortest = min((e.interval for run in config.runs for e in run.engines), default=15.0)
+        jobs.append((self.scrape_engines, shortest))
         jobs.append((self._look_at_host, config.host.interval))
         beat = heartbeat_seconds()
         if beat is not None:
@@ -296,68 +341,8 @@ class Daemon:
             self._kernel.close()
         for scraper in self._scrapers:
             await scraper.close()
-        for each in self._alertmanagers:
-            await each.close()
-
-
-class Scraper:
-    """One engine's /metrics."""
-
-    def __init__(self, run: str, url: str, name: str, timeout: float) -> None:
-        """Raises ValueError for what is no address."""
-        self.run = run
-        self.url = scrape.metrics_url(url)
-        self.said = ""
-        self._timeout = timeout
-        self._reader = MetricsReader({"engine": name} if name else {})
-        self._client = scrape.open_client()
-
-    async def scrape(self, now: float) -> tuple[Row | None, str]:
-        """(the row, or None and why there is none)"""
-        answer = await scrape.fetch(self._client, self.url, self._timeout)
-        if answer.text is None:
-            return None, answer.reason
-        row = self._reader.read(answer.text, now)
-        return (row, "") if row.values else (None, "no engine's metrics are in the answer")
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-def _alertmanager(settings: AlertmanagerConfig, config: Config) -> Alertmanager:
-    headers = {}
-    if settings.bearer_token_file:
-        headers["Authorization"] = f"Bearer {Path(settings.bearer_token_file).read_text(encoding='utf-8').strip()}"
-    auth = None
-    if settings.basic_auth_user:
-        secret = Path(settings.password_file).read_text(encoding="utf-8").strip() if settings.password_file else ""
-        auth = (settings.basic_auth_user, secret)
-    return Alertmanager(
-        settings.url,
-        resend_delay=config.alerting.resend_delay,
-        timeout=settings.timeout,
-        external_labels=config.alerting.external_labels,
-        generator_url=config.web.external_url or f"http://{config.web.listen}/",
-        headers=headers,
-        auth=auth,
-    )
-
-
-def rule_paths(config: Config) -> list[Path]:
-    """The rule files that the configuration names, or the shipped pack. Raises ConfigError where a name fits none."""
-    if not config.rules:
-        return rule_files()
-    found: list[Path] = []
-    for pattern in config.rules:
-        path = Path(pattern)
-        if path.is_dir():
-            members = rule_files(path)
-        else:
-            members = matching(pattern)
-        if not members:
-            raise ConfigError(f"rules: no file matches {pattern!r}")
-        found += members
-    return found
+        await self._delivery.close()
+        self._state.close()
 
 
 def state_file(config: Config, environment: os._Environ[str] = os.environ) -> Path | None:

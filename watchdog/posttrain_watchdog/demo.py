@@ -73,6 +73,7 @@ async def demo(*, speed: float, once: bool, listen: str, say: Say) -> dict[str, 
                 "web": {"listen": listen},
                 "poll_interval": min(1.0, pace),
                 "evaluation_interval": min(1.0, pace),
+                "host": {"processes": False},
             }
         )
         daemon = Daemon(config, rule_files())

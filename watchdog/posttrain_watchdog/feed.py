@@ -116,6 +116,11 @@ class Intake:
         self._run = run
         self._sources: dict[Path, Source] = {}
 
+    def follow(self, paths: Iterable[str]) -> None:
+        """Follows these paths, too."""
+        new = [path for path in paths if path not in self._run.paths]
+        self._run = self._run.model_copy(update={"paths": [*self._run.paths, *new]})
+
     def poll(self, now: float) -> Iterator[tuple[Source, Item]]:
         """Everything new of all files; files that match later are found."""
         self._look()
