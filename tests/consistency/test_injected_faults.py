@@ -119,3 +119,18 @@ def test_the_replica_that_diverges_is_named() -> None:
     assert found[0].evidence["told_by"] == "replica"
     assert found[0].labels == (("replica", str(found[0].evidence["value"])),)
     assert 0.1 < float(found[0].evidence["share_of_sequences"]) < 0.3
+
+
+def test_a_mechanism_in_one_replica_is_named_with_the_replica() -> None:
+    """Three replicas report processed logprobs, the fourth raw ones."""
+    good = Toy(7, steps=24, engine=Side(0.7), trainer=Side(0.7), sequences=24).run()
+    raw = Toy(7, steps=24, engine=Side(0.7, raw=True), trainer=Side(0.7), sequences=24).run()
+    wrong = np.arange(good.sequences) % 4 == 3
+    good.engine_logprobs[np.repeat(wrong, np.diff(good.offsets))] = raw.engine_logprobs[
+        np.repeat(wrong, np.diff(raw.offsets))
+    ]
+    good.labels = {"replica": [str(i % 4) for i in range(good.sequences)]}
+    found = diagnose(good)
+    assert found[0].cause == "logprobs_mode_raw"
+    assert found[0].labels == (("replica", "3"),)
+    assert found[0].evidence["share_of_sequences"] == pytest.approx(0.25, abs=0.05)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 
@@ -21,6 +22,8 @@ from posttrain_watchdog.consistency.window import Window
 from posttrain_watchdog.model import Diagnosis
 
 Judge = Callable[[Window], "Finding | None"]
+ALOUD = 0.5
+"""confidence from which a cause is said"""
 WORTH_TELLING = 0.05
 """confidence below which a cause is not listed at all"""
 UNUSABLE = 1e-2
@@ -48,6 +51,7 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
         findings = [f for judge in judges().values() if (f := judge(window)) is not None]
         if (left := _unknown(window)) is not None:
             findings.append(left)
+        findings += _of_the_affected(window, findings, correction)
         for finding in findings:
             taken = accounts_for(finding, correction)
             shown.setdefault(finding.cause, []).append((confidence(finding, correction), finding, window, taken))
@@ -70,6 +74,34 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
             onsets = [_onset(f, w) for c, f, w, _ in shown[cause] if c >= sure / 2.0]
             found.append(_diagnosis(sure * scale[cause], finding, window, min(onsets)))
     return sorted(found, key=lambda d: (-d.confidence, d.cause))
+
+
+def _of_the_affected(window: Window, findings: Iterable[Finding], correction: float) -> list[Finding]:
+    """The mechanism that the diverging sequences show among themselves, where something tells which they are.
+
+    The history is the whole run's and stays out of it.
+    """
+    which = next((f for f in findings if f.affected is not None and confidence(f, correction) >= ALOUD), None)
+    if which is None or which.affected is None:
+        return []
+    alone = Window(window.batch.select(np.flatnonzero(which.affected)))
+    share = float(which.evidence["share_of_sequences"])
+    told = f"in {share:.0%} of the sequences, told by {which.evidence['told_by']} (mostly {which.evidence['value']}): "
+    found = []
+    for judge in judges().values():
+        finding = judge(alone)
+        if finding is not None and finding.tier == 0 and confidence(finding, correction) >= ALOUD:
+            extra = {k: which.evidence[k] for k in ("share_of_sequences", "told_by", "value")}
+            found.append(
+                replace(
+                    finding,
+                    summary=told + finding.summary,
+                    evidence={**finding.evidence, **extra},
+                    labels=which.labels,
+                    step_scores=which.step_scores,
+                )
+            )
+    return found
 
 
 def _onset(finding: Finding, window: Window) -> int:

@@ -17,6 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PRIOR_ODDS = 9.0
 """odds against a given fault before the window is seen"""
@@ -40,6 +45,8 @@ class Finding:
     """0: a mechanism; 1: which sequences, whatever the mechanism; 2: two true distributions that differ; 3: unknown.
     A cause speaks only of what those of lower tiers leave"""
     labels: tuple[tuple[str, str], ...] = field(default=())
+    affected: NDArray[np.bool_] | None = None
+    """[S] the sequences it is about, where it is not about all of them"""
     p_shape: float | None = None
     """p of the shape alone, where `p` also waits to tell two causes of one shape apart: enough to explain away"""
 

@@ -83,7 +83,7 @@ def masking(window: Window) -> Masking:
         appended |= behind & (tail_in == 1) & ~ends
     prompt = rest & ~tools & ~behind & (lead_in > 0)
     dropped = rest & (tail_out == 1) & (odd == 0) & (lead_out == 0)
-    if _drops_any_last(dropped, ends, usable, tail_out):
+    if _drops_any_last(dropped, ends, usable, tail_out=tail_out, step=batch.step):
         shifted |= dropped
         dropped = np.zeros(n, np.bool_)
     else:
@@ -93,10 +93,15 @@ def masking(window: Window) -> Masking:
 
 
 def _drops_any_last(
-    dropped: NDArray[np.bool_], ends: NDArray[np.bool_], usable: NDArray[np.bool_], tail_out: NDArray[np.int64]
+    dropped: NDArray[np.bool_],
+    ends: NDArray[np.bool_],
+    usable: NDArray[np.bool_],
+    *,
+    tail_out: NDArray[np.int64],
+    step: NDArray[np.int64],
 ) -> bool:
     """Do sequences that do not end with the end token lose their last one too: a shift to the left, not an end lost."""
-    others = usable & ~ends
+    others = usable & ~ends & np.isin(step, step[dropped])
     return bool(others.any() and dropped.any() and (tail_out[others] == 1).mean() > 0.5)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from posttrain_watchdog.consistency.calibration import Recommendation
-from posttrain_watchdog.consistency.diagnosis import diagnose
+from posttrain_watchdog.consistency.diagnosis import ALOUD, diagnose
 from posttrain_watchdog.consistency.merge import merge
 from posttrain_watchdog.consistency.ratios import Ratios, measure
 from posttrain_watchdog.consistency.rows import row_of
@@ -25,8 +25,6 @@ from posttrain_watchdog.model import Diagnosis, Row, TokenBatch
 
 WINDOWS = (4, 16, 64)
 """lengths in steps of the windows that the causes judge"""
-ALOUD = 0.5
-"""confidence from which a cause is said"""
 BLOCK = 16
 """neighbouring sequences that are kept together when a step is thinned: a misrouted one needs its partner"""
 

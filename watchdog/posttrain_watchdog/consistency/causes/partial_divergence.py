@@ -76,6 +76,7 @@ def judge(window: Window) -> Finding | None:
         len(window.d),
         window.hits_per_step(hit),
         tier=1,
+        affected=hit,
         labels=((name, value),) if name not in {"prompt", "group"} else (),
     )
 
