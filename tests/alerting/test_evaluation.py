@@ -421,3 +421,19 @@ def test_a_small_file_cannot_be_made_of_millions_of_rules() -> None:
     text = f"groups: [{{name: x, rules: &l [&r {{alert: A, expr: x}}, {many}]}}, {groups}]"
     with pytest.raises(RuleError, match="more than 50000 rules"):
         parse_rules(text)
+
+
+def test_after_a_restart_data_has_five_minutes_to_come_back() -> None:
+    """Even where a vanished series resolves: the sources have yet to be read."""
+    rules = HIGH.replace("annotations: {", "annotations: {watchdog_on_missing: resolve, ")
+    bench = Bench(rules)
+    for time in (0, 60):
+        bench.at(time, {"a": 9, "b": 9})
+    kept_alerts = bench.evaluator.dump()
+    again = Bench(rules)
+    again.evaluator.restore(kept_alerts)
+    assert again.at(100, {}) == []
+    assert again.at(115, {"a": 9}) == []
+    assert again.at(130, {}) == [("a", "resolved")], "what was seen again is as ever"
+    assert again.at(385, {}) == []
+    assert again.at(400, {}) == [("b", "resolved")]

@@ -22,6 +22,8 @@ from posttrain_watchdog.promql.engine import Engine
 from posttrain_watchdog.promql.errors import PromQLError
 from posttrain_watchdog.series.store import Store
 
+RESTART_GRACE = 300.0
+"""Seconds after a restart in which an alert waits for its data to come back (Prometheus' lookback)."""
 _AS_PROMETHEUS = Surroundings(lambda alert: False, lambda alert: math.nan)
 
 
@@ -55,6 +57,8 @@ class Evaluator:
         self._groups: list[StandingGroup] = []
         self._orphans: list[Alert] = []
         self._ended: list[str] = []
+        self._restored = False
+        self._grace_until = -math.inf
         self.failures: dict[str, int] = {}
         """evaluations that failed, by group/rule"""
         self.replace(rules)
@@ -105,6 +109,8 @@ class Evaluator:
         def finished(alert: Alert) -> bool:
             return run_finished or alert.labels.get("run", "") in finished_runs
 
+        if self._restored:
+            self._restored, self._grace_until = False, now + RESTART_GRACE
         changes = self._let_go(now)
         for group in self._groups:
             interval = self._interval if group.group.interval is None else group.group.interval
@@ -181,7 +187,10 @@ class Evaluator:
         around = _AS_PROMETHEUS
         if not self._as_prometheus:
             evidence = Evidence(standing, now - group.query_offset)
-            around = Surroundings(evidence.vanished, evidence.recovered, finished)
+            waiting = now < self._grace_until
+            around = Surroundings(
+                evidence.vanished, evidence.recovered, finished, lambda alert: waiting and alert.last_seen is None
+            )
         changes = advance(standing.active, rule, instances.values(), now, around)
         for change in changes:
             change.alert.rule = f"{group.name}/{rule.name}"
@@ -238,6 +247,7 @@ class Evaluator:
 
     def restore(self, kept: Sequence[Mapping[str, Any]]) -> None:
         """Takes up alerts where a former process left them, of the rules that are still in force."""
+        self._restored = True
         by_key = {key: (g, s) for key, g, s in keyed(self._groups)}
         for each in kept:
             group, name, labels, alerting, place = each["rule"]

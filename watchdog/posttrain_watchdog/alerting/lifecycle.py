@@ -55,6 +55,8 @@ class Surroundings:
     """the value that resolves an alert, where it may resolve; None keeps it"""
     finished: Asked = lambda alert: False
     """whether the run that an alert speaks of has ended as it should"""
+    held: Asked = lambda alert: False
+    """whether an alert of a former process still waits for its first data: then not even `resolve` resolves it"""
 
 
 def advance(
@@ -108,7 +110,8 @@ def _absent(
     """An alert that the rule's result no longer has."""
     alert = active[key]
     changes: list[Transition] = []
-    if rule.on_missing != "resolve" and around.vanished(alert) and not around.finished(alert):
+    patient = rule.on_missing != "resolve" or around.held(alert)
+    if patient and around.vanished(alert) and not around.finished(alert):
         # nothing has said since its data ended that it is well
         alert.keep_firing_since = None
         if alert.state == "pending" and rule.on_missing == "fire":
