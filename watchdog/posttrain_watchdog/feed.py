@@ -6,6 +6,7 @@ through the same readers. Promises: a file that cannot be read is named with its
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,14 @@ from pathlib import Path
 from posttrain_watchdog.config import RunConfig
 from posttrain_watchdog.model import Row, TokenBatch
 from posttrain_watchdog.sources import binary, completion_tables, kinds, trainer_state
+from posttrain_watchdog.sources.journal import Journal
 from posttrain_watchdog.sources.kinds import Kind, Refused
 from posttrain_watchdog.sources.readers import Item, Reader, reader_for
+from posttrain_watchdog.sources.rotated import base_of, beside
 from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
+
+MOST_OPEN = 256
+"""files that are held open at once; the others are opened when they have grown"""
 
 
 class Feed:
@@ -81,7 +87,7 @@ class Source:
 
     path: Path
     kind: Kind | None = None
-    tail: Tail | None = None
+    tail: Tail | Journal | None = None
     reader: Reader | None = None
     growing: binary.Growing | None = None
     error: str = ""
@@ -112,9 +118,15 @@ def matching(pattern: str) -> list[Path]:
 class Intake:
     """The files of one run, followed. Poll it; it never sleeps, and never raises for what a file is."""
 
-    def __init__(self, run: RunConfig) -> None:
+    def __init__(self, run: RunConfig, most_open: int = MOST_OPEN) -> None:
         self._run = run
+        self._most_open = most_open
         self._sources: dict[Path, Source] = {}
+        self._recent: OrderedDict[Path, Tail] = OrderedDict()
+        """tails that hold descriptors, the one that gave lines last at the end"""
+        for unit in run.journal_units:
+            path = Path(f"journal:{unit}")
+            self._sources[path] = Source(path, Kind(kinds.TEXT), Journal(unit), reader_for(Kind(kinds.TEXT)))
 
     def follow(self, paths: Iterable[str]) -> None:
         """Follows these paths, too."""
@@ -132,6 +144,7 @@ class Intake:
                     yield source, item
             except (OSError, ValueError) as error:
                 source.error = getattr(error, "strerror", None) or str(error)
+            self._bound(source)
 
     def sources(self) -> list[Source]:
         """What is followed, for the status page."""
@@ -152,12 +165,30 @@ class Intake:
             if source.tail is not None:
                 source.tail.close()
 
+    def _bound(self, source: Source) -> None:
+        """Thousands of files may be followed; few of them are held open."""
+        if not isinstance(source.tail, Tail):
+            return
+        if source.tail.open_files:
+            self._recent[source.path] = source.tail
+        while len(self._recent) > self._most_open:
+            self._recent.popitem(last=False)[1].release()
+
     def _look(self) -> None:
         for pattern in self._run.paths:
             for path in matching(pattern):
                 members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
                 for member in members:
-                    self._sources.setdefault(member, Source(member))
+                    if member not in self._sources and not self._is_rotated(member):
+                        self._sources[member] = Source(member)
+
+    def _is_rotated(self, path: Path) -> bool:
+        """Whether another path's Tail reads this file: it was rotated away from there."""
+        base = base_of(path)
+        if base is None:
+            return False
+        source = self._sources.get(base)
+        return base.exists() or (source is not None and source.tail is not None)
 
     def _items(self, source: Source) -> Iterator[Item]:
         if source.kind is None and not self._classify(source):
@@ -183,6 +214,10 @@ class Intake:
     def _classify(self, source: Source) -> bool:
         """Learns what the file is, once it has enough in it to tell."""
         try:
+            if source.path.is_fifo():  # a look at its head would wait, and take it away
+                source.kind = Kind(kinds.TEXT)
+                source.reader, source.tail = reader_for(source.kind), Tail(source.path)
+                return True
             source.kind = kinds.classify(source.path)
         except Refused as error:
             source.error = str(error)
@@ -195,8 +230,13 @@ class Intake:
             source.growing = binary.Growing(source.path, source.kind.name)
         elif source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE, kinds.COMPLETIONS):
             source.reader = reader_for(source.kind, self._run.logging_steps, source.path)
-            source.tail = None if is_gzip(source.path) else Tail(source.path)
+            source.tail = None if is_gzip(source.path) else Tail(source.path, history=self._with_history(source.path))
         return True
+
+    def _with_history(self, path: Path) -> bool:
+        """Files that were rotated away before are read where the settings name them too: by a folder or a glob."""
+        others = [each.path for each in beside(path)]
+        return any(other in matching(p) or Path(p) in other.parents for p in self._run.paths for other in others[:1])
 
     def _whole(self, source: Source, read: Callable[[Source], Iterator[Item]]) -> Iterator[Item]:
         """A file that is written anew as a whole: read again when it has changed."""
