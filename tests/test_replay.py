@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import ROOT
 
 from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config
@@ -109,6 +110,12 @@ def test_open_cases_hold(recordings: Path, name: str) -> None:
     steps = [named[0].first_step, *(a.first_step for a in found.alerts if a.severity in LOUD)]
     first = min(s for s in steps if s is not None)
     assert expected["onset_step"] <= first <= expected["onset_step"] + expected["max_delay_steps"]
+
+
+def test_flight_recorders_of_a_hang_name_the_rank_that_is_behind() -> None:
+    found = run(ROOT / "tests" / "data" / "sources" / "flight_recorder").runs[0]
+    assert found.diagnoses[0].cause == "collective_hang"
+    assert dict(found.diagnoses[0].labels)["rank"] == "2"
 
 
 def test_files_of_one_folder_are_one_run_and_folders_are_runs_of_their_own(tmp_path: Path) -> None:

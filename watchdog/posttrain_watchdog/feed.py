@@ -16,12 +16,14 @@ from posttrain_watchdog.model import Row, TokenBatch
 from posttrain_watchdog.sources import binary, completion_tables, kinds, trainer_state
 from posttrain_watchdog.sources.journal import Journal
 from posttrain_watchdog.sources.kinds import Kind, Refused
-from posttrain_watchdog.sources.readers import Item, Reader, reader_for
+from posttrain_watchdog.sources.readers import Item, Reader, read_flight_recorder, reader_for
 from posttrain_watchdog.sources.rotated import base_of, beside
 from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
 
 MOST_OPEN = 256
 """files that are held open at once; the others are opened when they have grown"""
+_WHOLE = (kinds.TRAINER_STATE, kinds.TOKEN_FILE, kinds.COMPLETIONS, kinds.FLIGHT)
+"""kinds that are written anew as a whole"""
 
 
 class Feed:
@@ -50,6 +52,8 @@ class Feed:
                 yield part
         elif self._kind.name == kinds.COMPLETIONS:
             yield from completion_tables.read_file(self._path)
+        elif self._kind.name == kinds.FLIGHT:
+            yield from read_flight_recorder(self._path)
         elif self._kind.name in kinds.BINARY:
             growing = binary.Growing(self._path, self._kind.name)
             yield from growing.poll()
@@ -202,6 +206,8 @@ class Intake:
             yield from self._whole(source, self._token_file_items)
         elif kind.name == kinds.COMPLETIONS:
             yield from self._whole(source, self._completion_items)
+        elif kind.name == kinds.FLIGHT:
+            yield from self._whole(source, lambda each: read_flight_recorder(each.path))
         elif source.growing is not None:
             yield from self._whole(source, self._growing_items)
         elif source.reader is not None and source.tail is None:
@@ -228,7 +234,7 @@ class Intake:
         source.error = ""
         if source.kind.name in kinds.BINARY:
             source.growing = binary.Growing(source.path, source.kind.name)
-        elif source.kind.name not in (kinds.TRAINER_STATE, kinds.TOKEN_FILE, kinds.COMPLETIONS):
+        elif source.kind.name not in _WHOLE:
             source.reader = reader_for(source.kind, self._run.logging_steps, source.path)
             source.tail = None if is_gzip(source.path) else Tail(source.path, history=self._with_history(source.path))
         return True

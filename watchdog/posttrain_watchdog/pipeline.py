@@ -22,8 +22,10 @@ from posttrain_watchdog.model import Diagnosis, Event, Metric, Row, TokenBatch
 from posttrain_watchdog.promql.engine import Engine, EngineSettings
 from posttrain_watchdog.series.live import LiveSeries
 from posttrain_watchdog.series.store import Store, StoreSettings
+from posttrain_watchdog.sources import flight_recorder
 from posttrain_watchdog.sources.engines.monitor import EngineMonitor
-from posttrain_watchdog.sources.readers import Answers, Item
+from posttrain_watchdog.sources.flight_recorder import Dump
+from posttrain_watchdog.sources.readers import Answers, Item, RankDump
 
 if TYPE_CHECKING:
     from posttrain_watchdog.consistency.monitor import Monitor as TokenMonitor
@@ -51,6 +53,8 @@ class Run:
         self._config = config
         self._incidents = IncidentMonitor()
         self._engines = EngineMonitor(settings.temperature)
+        self._dumps: dict[int, Dump] = {}
+        self._dumps_changed = False
         self._tokens: TokenMonitor | None = None
         self._from_sources: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
         self._published: set[str] = set()
@@ -66,6 +70,9 @@ class Run:
             self._take_tokens(item, now)
         elif isinstance(item, Answers):
             self._engines.add(item.answers)
+        elif isinstance(item, RankDump):
+            self._dumps[item.dump.rank] = item.dump
+            self._dumps_changed = True
         else:
             self._from_sources[item.cause, item.labels] = item
 
@@ -78,6 +85,7 @@ class Run:
 
     def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
         """Draws the conclusions of what came since the last call; publishes them as series."""
+        self._compare_ranks(now)
         found = list(self._from_sources.values())
         if self._tokens is not None:
             if final:
@@ -97,6 +105,13 @@ class Run:
         self.diagnoses = ranked(found)
         self._publish(now)
         return self.diagnoses
+
+    def _compare_ranks(self, now: float) -> None:
+        """Flight recorders say who is behind only side by side."""
+        if self._dumps_changed:
+            self._dumps_changed = False
+            for event in flight_recorder.compare(self._dumps):
+                self._take_event(event, now)
 
     def _take_row(self, row: Row, now: float) -> None:
         self.live.add(row)

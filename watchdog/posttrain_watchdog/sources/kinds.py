@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
-from posttrain_watchdog.sources import completion_tables, tokens, wandb_file
+from posttrain_watchdog.sources import completion_tables, flight_recorder, tokens, wandb_file
 from posttrain_watchdog.sources.wire import masked_crc32c
 
 HEAD = 256 << 10
 TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", "token file"
 METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
 PROCESSES = "process list"
+FLIGHT = "flight recorder"
 WANDB, COMPLETIONS = "wandb run", "completions"
 BINARY = frozenset({EVENTS, WANDB})
 """Kinds of binary files that grow."""
@@ -141,6 +142,8 @@ def _text_kind(head: bytes) -> Kind:
         return Kind(TRAINER_STATE)
     if head.startswith((b"# HELP ", b"# TYPE ")):
         return Kind(METRICS)
+    if flight_recorder.recognises(head):
+        return Kind(FLIGHT)
     if _PROCESS_HEAD.match(head):
         return Kind(PROCESSES)
     for line in head.split(b"\n")[:20]:

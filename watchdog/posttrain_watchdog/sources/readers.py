@@ -14,13 +14,14 @@ from types import ModuleType
 from typing import Protocol
 
 from posttrain_watchdog.model import Diagnosis, Event, Row, TokenBatch
-from posttrain_watchdog.sources import kinds
+from posttrain_watchdog.sources import flight_recorder, kinds
 from posttrain_watchdog.sources.detection import GENERIC, Follower
 from posttrain_watchdog.sources.engines import responses
 from posttrain_watchdog.sources.engines.follow import EngineLines
 from posttrain_watchdog.sources.engines.metrics import MetricsReader, ScrapeLog
 from posttrain_watchdog.sources.engines.responses import Answer
 from posttrain_watchdog.sources.failure_lines import FailureLines
+from posttrain_watchdog.sources.flight_recorder import Dump
 from posttrain_watchdog.sources.host import memory_table, process_findings, processes
 from posttrain_watchdog.sources.kinds import Kind
 from posttrain_watchdog.sources.trainers import text
@@ -35,7 +36,16 @@ class Answers:
     time: float | None = None
 
 
-Item = Row | Event | TokenBatch | Diagnosis | Answers
+@dataclass(slots=True)
+class RankDump:
+    """What one rank's flight recorder held; only beside the other ranks' does it say who is behind."""
+
+    dump: Dump
+    step: int | None = None
+    time: float | None = None
+
+
+Item = Row | Event | TokenBatch | Diagnosis | Answers | RankDump
 """What a source gives; a Diagnosis where the source itself can tell (arguments that do not fit together)."""
 
 
@@ -196,6 +206,14 @@ def compared(found: processes.Discovery) -> Iterator[Item]:
     row = process_findings.row(found.trainers)
     if row.values:
         yield row
+
+
+def read_flight_recorder(path: Path) -> Iterator[Item]:
+    """One rank's dump. Raises OSError or ValueError with the reason."""
+    rank = flight_recorder.rank_of(path)
+    if rank is None:
+        raise ValueError("the name of a flight-recorder dump ends with its rank, as torch writes it")
+    yield RankDump(flight_recorder.read(path.read_bytes(), rank))
 
 
 def reader_for(kind: Kind, logging_steps: int = 1, path: Path | None = None) -> Reader:
