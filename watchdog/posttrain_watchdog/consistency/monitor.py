@@ -134,9 +134,11 @@ class Monitor:
         steps = sorted(self._kept)
         lengths = [n for n in WINDOWS if n < len(steps)]
         spans = [*(steps[-n:] for n in lengths), steps]
-        return [
-            Window(merge([self._kept[s] for s in span]), self._history, whole=span == steps) for span in spans if span
-        ]
+        return [Window(self._tokens_of(span), self._history, whole=span == steps) for span in spans if span]
+
+    def _tokens_of(self, span: list[int]) -> TokenBatch:
+        limit = max(512, self._settings.judged_tokens // len(span))
+        return merge([thin(self._kept[s], limit) for s in span])
 
 
 def thin(batch: TokenBatch, limit: int) -> TokenBatch:

@@ -22,6 +22,8 @@ class Settings:
     """tokens of a step that are measured at most, sequences drawn evenly; 0: all"""
     judged_tokens_per_step: int = 8192
     """tokens of a step that the causes judge, in whole sequences"""
+    judged_tokens: int = 131_072
+    """tokens of all steps of a window that the causes judge: a tenth of a second"""
     judged_steps: int = 64
     """steps whose tokens are kept for the causes"""
     history_steps: int = 4096

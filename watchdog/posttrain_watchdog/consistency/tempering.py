@@ -83,9 +83,16 @@ def _tempering(window: Window) -> Tempering | None:
     size = float(np.abs(y).sum())
     explained = 1.0 - float(np.abs(residual - np.median(residual)).sum()) / size if size > 0 else 0.0
     with_entropy = window.centred is not None
+    constant = _constancy(window, slope)
     if not with_entropy:
+        # the competitors of likely tokens add (1 - tau) log K, on average an intercept
+        tilt = clustered_slope(x - x.mean(), y - y.mean(), of)[0]
+        free = y - tilt * x
+        with_intercept = 1.0 - float(np.abs(free - np.median(free)).sum()) / size if size > 0 else 0.0
+        if with_intercept > explained and tilt * slope > 0.0 and tilt < 1.0:
+            explained, slope = with_intercept, tilt
         explained *= _unlikely_opposite(window, y)
-    explained *= _constancy(window, slope)
+    explained *= constant
     if explained <= 0.0:
         return None
     drift = window.history.drift
