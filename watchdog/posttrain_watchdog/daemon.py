@@ -58,7 +58,7 @@ class Daemon:
         self._rule_paths = list(rule_paths)
         self._now = now
         self.pipeline = Pipeline(config, load(self._rule_paths, config.alerting.language))
-        self._state = State(state_file(config))
+        self._state = _open_state(state_file(config))
         for line in kept.restore(self._state, self.pipeline.evaluator):
             log.warning("%s", line)
         self._delivery = from_config(config, self._state, inhibit_rules=inhibit_rules())
@@ -67,6 +67,7 @@ class Daemon:
         self._nvml = NvmlPoller() if config.nvml.enabled else None
         self._kernel = KernelLog() if config.host.kernel_log else None
         self._kernel_note = ""
+        self._degraded = ""
         self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
         self._server: uvicorn.Server | None = None
         self.status = Status(self.pipeline, self.intakes, now, self.reload)
@@ -171,6 +172,10 @@ class Daemon:
             log.error("alerts are not kept over a restart: %s", error)
         self._delivery.take(self.pipeline.evaluator.alerts(), now)
         self._set("outbox_length", float(self._delivery.outbox_length))
+        self._set("notifications_dropped_total", float(self._delivery.dropped))
+        if self._delivery.degraded != self._degraded:
+            self._degraded = self._delivery.degraded
+            log.warning("outbox: %s", self._degraded or "on disk again")
 
     def look_at_host(self) -> None:
         """The kernel's log and this machine's memory; every run on it is concerned."""
@@ -208,6 +213,7 @@ class Daemon:
             for _, item in intake.finish():
                 self.pipeline.runs[name].take(item, now)
         tick = self.pipeline.tick(now, final=True)
+        self._keep(now)
         for listener in self.listeners:
             listener(tick)
         return tick
@@ -343,6 +349,18 @@ class Daemon:
             await scraper.close()
         await self._delivery.close()
         self._state.close()
+
+
+def _open_state(path: Path | None) -> State:
+    """The state, in memory where the file cannot be had: a full disk must not end the watch."""
+    try:
+        state = State(path)
+    except StateError as error:
+        log.error("state is kept in memory alone: %s", error)
+        return State()
+    if state.set_aside is not None:
+        log.warning("the state file was damaged; it lies at %s now, and a new one was begun", state.set_aside)
+    return state
 
 
 def state_file(config: Config, environment: os._Environ[str] = os.environ) -> Path | None:

@@ -220,7 +220,9 @@ class Pipeline:
         self.config = config
         self.store = Store(StoreSettings(max_series=config.series.max_series, retention=config.series.retention))
         windows = "3.x" if config.promql_windows == "3" else "2.x"
-        self.engine = Engine(self.store, EngineSettings(windows=windows))
+        self.engine = Engine(
+            self.store, EngineSettings(windows=windows, subquery_step=max(1.0, config.evaluation_interval))
+        )
         self.evaluator = Evaluator(
             rules,
             self.engine,
@@ -253,6 +255,7 @@ class Pipeline:
         metrics = [m for names, _ in parts for m in names]
         self.store.append(now, metrics, np.concatenate([values for _, values in parts]), writer="live")
         self.ticks += 1
-        finished = bool(self.runs) and all(run.finished for run in self.runs.values())
-        transitions = self.evaluator.evaluate(now, run_finished=finished)
+        over = {name for name, run in self.runs.items() if run.finished}
+        everything = bool(self.runs) and len(over) == len(self.runs)
+        transitions = self.evaluator.evaluate(now, run_finished=everything, finished_runs=over)
         return Tick(now, transitions, diagnoses)

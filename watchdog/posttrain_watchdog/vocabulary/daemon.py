@@ -44,6 +44,7 @@ METRICS: tuple[Spec, ...] = (
         kind="counter",
         labels=("receiver",),
     ),
+    Spec(PREFIX + "notifications_dropped_total", "Notifications given up", kind="counter"),
     Spec(PREFIX + "outbox_length", "Notifications waiting to be sent"),
     Spec(PREFIX + "job_failures_total", "Scheduled jobs that raised", kind="counter", labels=("job",)),
 )
