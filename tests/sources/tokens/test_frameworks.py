@@ -345,6 +345,19 @@ def test_skyrl_no_builtin_that_could_help_an_attacker(name: str, tmp_path: Path)
         skyrl.read_file(path)
 
 
+def test_skyrl_a_pickle_cannot_change_the_functions_it_is_given(tmp_path: Path) -> None:
+    from torch._utils import _rebuild_tensor_v2
+
+    before = _rebuild_tensor_v2.__defaults__
+    path = tmp_path / "x.pkl"
+    # BUILD with a state of (None, {"__defaults__": None}) sets an attribute of whatever lies below it
+    path.write_bytes(b"\x80\x04ctorch._utils\n_rebuild_tensor_v2\nN}\x8c\x0c__defaults__Ns\x86b.")
+    with pytest.raises(ValueError):
+        skyrl.read_file(path)
+    assert _rebuild_tensor_v2.__defaults__ == before
+    assert before is not None
+
+
 # --- Parquet
 
 

@@ -78,7 +78,7 @@ def _sequence(record: Mapping[str, Any], step: int) -> dict[str, Any]:
         "step": record.get("step", step),
         "engine_logprobs": engine[start:end],
         "trainer_logprobs": trainer[start:end],
-        "mask": [bool(c) and kept > 0 for c in counted],
+        "mask": counted if kept > 0 else [0] * len(counted),
         "counted": counted,
         "prompt_length": start,
         "reward": _one(record.get("rewards")),

@@ -73,9 +73,9 @@ def _sequence(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _policy_mask(record: Mapping[str, Any]) -> list[bool]:
-    mask = [bool(m) for m in record["loss_mask"]]
+    mask: list[bool] = record["loss_mask"]
     weights = [w for name in ("rl_weights", "ref_kl_weights") if isinstance(w := record.get(name), list)]
-    given = [w for w in weights if any(x is not None for x in w)]
-    if not given or not any(x is not None for x in weights[0]):
+    given = [w for w in weights if w.count(None) < len(w)]
+    if not given or weights[0].count(None) == len(weights[0]):
         return mask  # null rl_weights: the whole mask is the policy's
-    return [m and any(w[i] not in (None, 0) for w in given if i < len(w)) for i, m in enumerate(mask)]
+    return [bool(m) and any(w[i] not in (None, 0) for w in given if i < len(w)) for i, m in enumerate(mask)]

@@ -91,7 +91,10 @@ def _numpy(module: str, name: str) -> Any:
 
 
 def _of_numbers(make: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function; an array of objects, whose elements are pickles of their own, is refused."""
+    """The same function; an array of objects, whose elements are pickles of their own, is refused.
+
+    Made anew for each reading: a pickle can set attributes of a function that it is given.
+    """
 
     def checked(*arguments: Any) -> Any:
         if any(getattr(a, "hasobject", False) for a in arguments):
@@ -111,9 +114,9 @@ def _torch(module: str, name: str) -> Any:
     if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
         from torch._utils import _rebuild_tensor_v2
 
-        return _rebuild_tensor_v2
+        return _of_numbers(_rebuild_tensor_v2)
     if (module, name) == ("torch.storage", "_load_from_bytes"):
-        return _storage
+        return _of_numbers(_storage)
     return None
 
 
