@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 
 from posttrain_watchdog.sources.tail import Position, Tail
 
+SEEDS = int(os.environ.get("WATCHDOG_SEEDS", "12"))
+"""histories to try; some thousand take minutes"""
 MOST_ROTATIONS = 2
 """between two polls: the writer keeps no more files than that"""
 
@@ -63,7 +66,7 @@ class Writer:
             first.rename(second)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_whatever_happens_to_the_file_every_line_comes_once(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     writer = Writer(tmp_path, chance)

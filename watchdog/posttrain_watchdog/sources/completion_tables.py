@@ -16,8 +16,9 @@ _NEEDED = {"step", "completion", "prompt"}
 
 def accepts(path: Path) -> bool:
     """Whether this is such a file; False for every other Parquet file."""
-    if path.suffix != ".parquet":
-        return False
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return False
     import pyarrow as pa
     import pyarrow.parquet as pq
 
