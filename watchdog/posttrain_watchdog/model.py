@@ -20,36 +20,42 @@ LabelPairs = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name, without `__name__`."""
 
 
-class Metric:
-    """The identity of one series: a name of the vocabulary and its labels. Hash and order are computed once."""
+def _escaped(value: str) -> str:
+    """A label's value as Prometheus' text format writes it."""
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return value
 
-    __slots__ = ("_hash", "labels", "name")
+
+class Metric(str):
+    """The identity of one series: a name of the vocabulary and its labels.
+
+    It is the text by which the series is written, `name{label="value"}`, so that hashing and comparing cost what
+    they cost for a string: once, in C. A row of 60 keys is hashed some hundred thousand times a second.
+    """
+
+    __slots__ = ("labels", "name")
 
     name: str
     labels: LabelPairs
 
-    def __init__(self, name: str, labels: Mapping[str, str] | LabelPairs = ()) -> None:
+    def __new__(cls, name: str, labels: Mapping[str, str] | LabelPairs = ()) -> Metric:
         pairs = labels.items() if isinstance(labels, Mapping) else labels
-        self.name = name
-        self.labels = tuple(sorted((k, v) for k, v in pairs if v != ""))
-        self._hash = hash((self.name, self.labels))
+        kept = tuple(sorted([(k, v) for k, v in pairs if v != ""]))
+        text = name
+        if kept:
+            inside = ",".join([f'{k}="{_escaped(v)}"' for k, v in kept])
+            text = f"{name}{{{inside}}}"
+        made = str.__new__(cls, text)
+        made.name = name
+        made.labels = kept
+        return made
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return (
-            isinstance(other, Metric)
-            and self._hash == other._hash
-            and self.name == other.name
-            and self.labels == other.labels
-        )
+    def __reduce__(self) -> tuple[type[Metric], tuple[str, LabelPairs]]:
+        return Metric, (self.name, self.labels)
 
     def __repr__(self) -> str:
-        inside = ",".join(f'{k}="{v}"' for k, v in self.labels)
-        return f"{self.name}{{{inside}}}" if inside else self.name
+        return str.__str__(self)
 
     def with_labels(self, extra: Mapping[str, str]) -> Metric:
         """The same metric with more labels; labels it already has win."""
