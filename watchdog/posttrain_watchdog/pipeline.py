@@ -53,6 +53,8 @@ class Run:
         self._config = config
         self._incidents = IncidentMonitor()
         self._engines = EngineMonitor(settings.temperature)
+        self._budget = float(config.tokens.tokens_per_minute)
+        self._budget_at = 0.0
         self._dumps: dict[int, Dump] = {}
         self._dumps_changed = False
         self._tokens: TokenMonitor | None = None
@@ -140,6 +142,7 @@ class Run:
     def _take_tokens(self, batch: TokenBatch, now: float) -> None:
         if self._tokens is None:
             # here, because it brings torch with it: a daemon without samples never loads it
+            from posttrain_watchdog.consistency.device import choose
             from posttrain_watchdog.consistency.monitor import Monitor
             from posttrain_watchdog.consistency.settings import Settings
 
@@ -152,12 +155,28 @@ class Run:
                     decay_steps=calibration.decay_steps,
                     correction_freq=calibration.correction_freq,
                     correction_window=calibration.correction_window,
+                    device=choose(self._config.tokens.device, self._config.tokens.gpu_memory_bytes),
                 )
             )
-        self._tokens.observe(batch)
+        self._tokens.observe(self._within_budget(batch, now))
         steps = batch.step[batch.step >= 0]
         if steps.size:
             self._step_seen(int(steps.max()), now)
+
+    def _within_budget(self, batch: TokenBatch, now: float) -> TokenBatch:
+        """Thins a batch, evenly over its sequences, to what the configured tokens per minute leave; counts the rest."""
+        from posttrain_watchdog.consistency.monitor import thin
+
+        rate = self._config.tokens.tokens_per_minute
+        since = max(0.0, now - self._budget_at)
+        self._budget = min(float(rate), self._budget + since * rate / 60)
+        self._budget_at = now
+        kept = batch if batch.tokens <= self._budget else thin(batch, max(1, int(self._budget)))
+        self._budget = max(0.0, self._budget - kept.tokens)
+        if kept.tokens < batch.tokens:
+            skipped = Metric("posttrain_tokens_skipped_total", {"reason": "budget"})
+            self.live.increment(skipped, float(batch.tokens - kept.tokens))
+        return kept
 
     def _step_seen(self, step: int, at: float) -> None:
         if self._step_times and step <= self._step_times[-1][0]:
