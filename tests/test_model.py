@@ -50,7 +50,7 @@ def test_every_array_of_a_batch_says_which_axis_it_has() -> None:
     described = dict(re.findall(r"^    (\w+): NDArray[^\n]*\n    \"\"\"\[([ST])", text, flags=re.MULTILINE))
     arrays = {f.name for f in fields(TokenBatch)} & set(described)
     assert len(arrays) > 10
-    assert {n for n in arrays if described[n] == "T"} == model._PER_TOKEN
+    assert {n for n in arrays if described[n] == "T"} == model.PER_TOKEN
 
 
 def test_metrics_with_the_same_labels_are_the_same_whatever_the_order() -> None:

@@ -100,7 +100,7 @@ class Event:
     time: float | None = None
 
 
-_PER_TOKEN = frozenset(
+PER_TOKEN = frozenset(
     {
         "engine_logprobs",
         "trainer_logprobs",
@@ -208,7 +208,7 @@ class TokenBatch:
             elif each.name == "extra":
                 chosen["extra"] = {k: v[places] if len(v) == self.tokens else v[rows] for k, v in value.items()}
             elif isinstance(value, np.ndarray):
-                chosen[each.name] = value[places] if each.name in _PER_TOKEN else value[rows]
+                chosen[each.name] = value[places] if each.name in PER_TOKEN else value[rows]
             else:
                 chosen[each.name] = [value[i] for i in rows]
         return TokenBatch(**chosen)

@@ -8,24 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posttrain_watchdog.model import TokenBatch
+from posttrain_watchdog.model import PER_TOKEN, TokenBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_PER_TOKEN = frozenset(
-    {
-        "token_ids",
-        "engine_token_ids",
-        "entropy",
-        "reference_logprobs",
-        "current_logprobs",
-        "engine_null",
-        "engine_top_logprobs",
-        "engine_top_ids",
-        "token_versions",
-    }
-)
 
 
 def merge(batches: Sequence[TokenBatch]) -> TokenBatch:
@@ -81,7 +67,7 @@ def _arrays(batches: Sequence[TokenBatch], name: str, values: Sequence[NDArray[A
     width = max((v.shape[1] for v in values if v is not None and v.ndim == 2), default=0)
     parts = []
     for batch, value in zip(batches, values, strict=True):
-        count = batch.tokens if name in _PER_TOKEN else batch.sequences
+        count = batch.tokens if name in PER_TOKEN else batch.sequences
         have = np.full((count, width) if width else count, missing, known.dtype) if value is None else value
         if width and have.shape[1] < width:
             have = np.concatenate([have, np.full((count, width - have.shape[1]), missing, known.dtype)], axis=1)

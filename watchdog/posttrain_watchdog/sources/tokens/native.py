@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import orjson
 
-from posttrain_watchdog.model import TokenBatch
+from posttrain_watchdog.model import PER_TOKEN, TokenBatch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -367,20 +367,7 @@ def _trim(batch: TokenBatch, live: NDArray[np.int64]) -> TokenBatch:
         return batch
     keep = np.repeat(batch.offsets[:-1] + live, lengths) > np.arange(batch.tokens)
     tokens = batch.tokens
-    for name in (
-        "engine_logprobs",
-        "trainer_logprobs",
-        "mask",
-        "token_ids",
-        "engine_token_ids",
-        "entropy",
-        "reference_logprobs",
-        "current_logprobs",
-        "engine_null",
-        "engine_top_logprobs",
-        "engine_top_ids",
-        "token_versions",
-    ):
+    for name in PER_TOKEN:
         value = getattr(batch, name)
         if value is not None:
             setattr(batch, name, value[keep])
