@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +30,20 @@ def _refuse(text: str) -> typer.Exit:
 
 def _print_json(data: object) -> None:
     sys.stdout.buffer.write(orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS) + b"\n")
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None] | None]:
+    """A bar on a terminal's stderr, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)
 
 
 def _version(asked: bool) -> None:
@@ -69,7 +85,8 @@ def replay(
         raise _refuse(f"no such file or folder: {', '.join(missing)}")
     try:
         settings = load(config) if config else Config()
-        result = replay_runs(paths, settings, RuleSet.load(rule_files(rules)))
+        with _progress() as progress:
+            result = replay_runs(paths, settings, RuleSet.load(rule_files(rules)), progress=progress)
     except (ConfigError, RuleError, NothingUsable) as error:
         raise _refuse(str(error)) from None
     if form == "json":

@@ -15,10 +15,11 @@ from typing import Any
 from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
 from posttrain_watchdog.feed import Feed, open_feeds
-from posttrain_watchdog.model import Alert, Diagnosis, Row
+from posttrain_watchdog.model import Alert, Diagnosis, Metric, Row
 from posttrain_watchdog.pipeline import SPOKEN, Observer, Pipeline, Run
 from posttrain_watchdog.sources.readers import Item
 from posttrain_watchdog.timeline import StepClock, step_of, timed
+from posttrain_watchdog.web.page import DRAWN
 
 SEVERITIES = ("info", "warning", "critical")
 _MOST_TICKS = 2000
@@ -180,17 +181,28 @@ class _Replayed:
         self._open: dict[tuple[tuple[str, str], ...], AlertRecord] = {}
         self._said: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
         self._step: int | None = None
+        self._span = (0.0, 0.0)
+
+    def _tell(self, what: str, share: float) -> None:
+        if self._progress is not None:
+            self._progress(what, share)
 
     def drive(self) -> RunRecord:
         """Feeds everything in the order in which it happened; returns what was found."""
-        light = [(feed, self._read(feed)) for feed in self._feeds if not feed.heavy]
+        texts = [feed for feed in self._feeds if not feed.heavy]
+        light: list[tuple[Feed, list[Item]]] = []
+        for place, feed in enumerate(texts):
+            self._tell(f"reading {Path(feed.path).name}", 0.5 * place / len(texts))
+            light.append((feed, self._read(feed)))
         light = _without_repeats(light)
         clock = StepClock(item for _, items in light for item in items if isinstance(item, Row))
         streams = [timed(items, clock) for _, items in light]
         streams += [timed(self._stream(feed), clock) for feed in self._feeds if feed.heavy]
         merged = heapq.merge(*(_numbered(i, s) for i, s in enumerate(streams)), key=lambda each: each[:2])
         total = sum(1 for _, items in light for i in items if isinstance(i, Row) and i.step is not None)
+        self._span = (clock.start, clock.end)
         self._feed(merged, max(1, total // _MOST_TICKS))
+        self._tell(self._record.run, 1.0)
         record = self._record
         record.metrics = self.run.live.last()
         record.sources = [(feed.path, feed.kind) for feed in self._feeds if feed.items]
@@ -250,6 +262,16 @@ class _Replayed:
 
     def _tick(self, now: float, *, final: bool = False) -> None:
         tick = self._pipeline.tick(now, final=final)
+        start, end = self._span
+        if end > start:
+            self._tell(
+                f"{self._record.run}, step {self._step}", 0.5 + 0.5 * min(1.0, max(0.0, (now - start) / (end - start)))
+            )
+        if self._step is not None:
+            for name, _ in DRAWN:
+                value = self.run.live.value(Metric(name))
+                if value is not None:
+                    self._record.history.setdefault(name, []).append((self._step, value))
         for diagnosis in tick.diagnoses.get(self.run.name, ()):
             if diagnosis.confidence >= SPOKEN:
                 self._said[diagnosis.cause, diagnosis.labels] = diagnosis

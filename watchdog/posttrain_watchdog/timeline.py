@@ -61,6 +61,11 @@ class StepClock:
         """The time before the first step."""
         return self._times[0] - self._usual
 
+    @property
+    def end(self) -> float:
+        """When the last step that is known ended."""
+        return self._times[-1]
+
     def at(self, step: int) -> float:
         """When that step ended; steps that were not logged are placed between their neighbours."""
         place = bisect.bisect_left(self._steps, step)
