@@ -30,6 +30,7 @@ def test_durations_are_written_as_in_prometheus() -> None:
     [
         ("runs:\n  - name: a\n    pathes: [x]\n", "f:3: runs.0.pathes: no such setting"),
         ("web:\n  listen: nowhere\n", "f:2: web.listen: expected HOST:PORT"),
+        ("web: {listen: '0.0.0.0:9877'}\n", "f:1: web: 0.0.0.0 is not a loopback address: set allow_remote: true"),
         ("poll_interval: soon\n", "f:1: poll_interval: expected a duration such as 15s or 1m30s, got 'soon'"),
         ("a: [\n", "f:2: expected YAML"),
         ("- 1\n", "f:1: expected a mapping"),

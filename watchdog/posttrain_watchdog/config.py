@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 
 class ConfigError(ValueError):
@@ -39,6 +39,9 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
 class WebConfig(_Section):
     listen: str = "127.0.0.1:9877"
     """host:port; anything but loopback needs `allow_remote: true`"""
@@ -52,6 +55,12 @@ class WebConfig(_Section):
         if not host or not port.isdigit() or int(port) > 65535:
             raise ValueError("expected HOST:PORT")
         return value
+
+    @model_validator(mode="after")
+    def _stays_at_home(self) -> WebConfig:
+        if not self.allow_remote and self.host not in LOOPBACK:
+            raise ValueError(f"{self.host} is not a loopback address: set allow_remote: true if others may ask")
+        return self
 
     @property
     def host(self) -> str:

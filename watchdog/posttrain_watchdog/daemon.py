@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -301,8 +302,17 @@ class Daemon:
         log.error("job %s failed: %r", event.job_id, event.exception)
 
     async def serve(self, *, until: Callable[[], bool] | None = None) -> None:
-        """Runs until a signal comes, or until `until` says so. Raises OSError if the address is taken."""
+        """Runs until a signal comes, or until `until` says that the files will not grow any more, and concludes then.
+
+        Raises OSError if the address is taken.
+        """
         web = self.config.web
+        try:
+            family = socket.AF_INET6 if ":" in web.host else socket.AF_INET
+            listening = socket.create_server((web.host, web.port), family=family)
+        except OSError as error:
+            await self.close()
+            raise OSError(f"web.listen: cannot listen on {web.listen}: {error.strerror or error}") from None
         hosts = list(LOOPBACK_HOSTS) if not web.allow_remote else ["*"]
         settings = uvicorn.Config(
             create_app(self.status, hosts),
@@ -319,7 +329,7 @@ class Daemon:
             loop.add_signal_handler(signal.SIGHUP, self.reload)
         self._schedule()
         self._scheduler.start()
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             while not server.started and not serving.done():
                 await asyncio.sleep(0.01)
@@ -327,7 +337,9 @@ class Daemon:
                 notify("READY=1")
                 log.info("listening on http://%s, %d runs", web.listen, len(self.pipeline.runs))
             while not serving.done():
-                if until is not None and until():
+                if until is not None and until() and not server.should_exit:
+                    self.poll()
+                    self.finish()
                     server.should_exit = True
                 await asyncio.wait([serving], timeout=0.1)
             await serving

@@ -87,9 +87,6 @@ async def demo(*, speed: float, once: bool, listen: str, say: Say) -> dict[str, 
             performing.cancel()
         if performing.done() and not performing.cancelled():
             performing.result()
-        if once:
-            daemon.poll()
-            daemon.finish()
         return {name: list(run.diagnoses) for name, run in daemon.pipeline.runs.items()}
 
 
