@@ -112,6 +112,15 @@ def test_open_cases_hold(recordings: Path, name: str) -> None:
     assert expected["onset_step"] <= first <= expected["onset_step"] + expected["max_delay_steps"]
 
 
+def test_a_dump_that_holds_only_some_rows_of_each_group_is_no_fault(tmp_path: Path) -> None:
+    with gzip.open(demo_recording() / "healthy" / "tokens.jsonl.gz", "rt") as file:
+        records = [json.loads(line) for line in file]
+    kept = [json.dumps(r) + "\n" for r in records if r["seq"] % 2 == 0]
+    (tmp_path / "dump.jsonl").write_text("".join(kept))
+    found = run(tmp_path).runs[0]
+    assert [d.cause for d in found.diagnoses if d.confidence >= 0.5] == []
+
+
 def test_flight_recorders_of_a_hang_name_the_rank_that_is_behind() -> None:
     found = run(ROOT / "tests" / "data" / "sources" / "flight_recorder").runs[0]
     assert found.diagnoses[0].cause == "collective_hang"
