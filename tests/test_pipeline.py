@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from test_model import batch_of
 
+from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
 from posttrain_watchdog.consistency.device import choose
 from posttrain_watchdog.model import Diagnosis, Event, Metric, Row
-from posttrain_watchdog.pipeline import Run, ranked
+from posttrain_watchdog.pipeline import Pipeline, Run, ranked
 
 STEP = Metric("posttrain_run_step")
 
@@ -56,3 +57,8 @@ def test_the_most_confident_word_on_a_cause_wins_and_healthy_gives_way() -> None
 def test_a_device_that_was_asked_for_is_taken_and_auto_needs_a_gpu_with_room() -> None:
     assert choose("cuda:3", 1) == "cuda:3"
     assert choose("auto", 1 << 60) == "cpu"
+
+
+def test_a_clock_that_is_set_back_does_not_end_the_watch() -> None:
+    pipeline = Pipeline(Config(limits={"kl": 0.1}), RuleSet())
+    assert [pipeline.tick(now).time for now in (100.0, 40.0, 130.0)] == [100.0, 100.0, 130.0]

@@ -268,7 +268,11 @@ class Pipeline:
         return [(metrics, values.tolist()) for metrics, values in shown]
 
     def tick(self, now: float, *, final: bool = False) -> Tick:
-        """Concludes, stores every live value at `now`, evaluates the rules that are due."""
+        """Concludes, stores every live value at `now`, evaluates the rules that are due.
+
+        A clock that was set back must not end the watch: until it has caught up, ticks share the newest time.
+        """
+        now = max(now, self.store.last_time or now)
         diagnoses = {name: run.advance(now, final=final) for name, run in self.runs.items()}
         parts = [run.live.snapshot() for run in self.runs.values()] + [self.own.snapshot()]
         metrics = [m for names, _ in parts for m in names]
