@@ -259,15 +259,20 @@ def test_the_command_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "posttrain_watchdog", "run", "-c", str(settings)], stderr=subprocess.PIPE, text=True
     )
-    over = deadline()
-    while True:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:
-                break
-        except httpx.HTTPError:
-            assert not over() and process.poll() is None
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=PATIENCE)
+    try:
+        over = deadline()
+        while True:
+            try:
+                if httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200:
+                    break
+            except httpx.HTTPError:
+                assert not over() and process.poll() is None
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=PATIENCE)
+    finally:
+        # a failed assertion must not leave a daemon behind
+        process.kill()
+        process.wait()
     assert "Traceback" not in errors
     assert process.returncode in (0, -signal.SIGTERM)
