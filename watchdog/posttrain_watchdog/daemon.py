@@ -70,7 +70,6 @@ class Daemon:
         self._kernel_note = ""
         self._degraded = ""
         self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
-        self._server: uvicorn.Server | None = None
         self.status = Status(self.pipeline, self.intakes, now, self.reload)
         self._set("build_info", 1.0, version=__version__)
         self._set("start_time_seconds", now())
@@ -323,7 +322,7 @@ class Daemon:
             lifespan="off",
             server_header=False,
         )
-        server = self._server = uvicorn.Server(settings)
+        server = uvicorn.Server(settings)
         loop = asyncio.get_running_loop()
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(signal.SIGHUP, self.reload)

@@ -42,18 +42,8 @@ class Feed:
 
     def __iter__(self) -> Iterator[Item]:
         """Raises OSError or ValueError where the file turns out to be unreadable."""
-        if self._kind.name == kinds.TRAINER_STATE:
-            yield from trainer_state.read(self._path.read_text(encoding="utf-8", errors="replace"))
-        elif self._kind.name == kinds.TOKEN_FILE:
-            if reason := kinds.incomplete(self._kind, self._path, growing=False):
-                raise ValueError(reason)
-            batch: TokenBatch = kinds.token_dialects()[self._kind.dialect].read_file(self._path)
-            for _, part in batch.by_step():
-                yield part
-        elif self._kind.name == kinds.COMPLETIONS:
-            yield from completion_tables.read_file(self._path)
-        elif self._kind.name == kinds.FLIGHT:
-            yield from read_flight_recorder(self._path)
+        if self._kind.name in _WHOLE:
+            yield from whole_file(self._kind, self._path)
         elif self._kind.name in kinds.BINARY:
             growing = binary.Growing(self._path, self._kind.name)
             yield from growing.poll()
@@ -69,13 +59,36 @@ class Feed:
                 self.kind = f"{self._kind.name}: {reader.dialect}"
 
 
+def whole_file(kind: Kind, path: Path, *, growing: bool = False, after: int = -1) -> Iterator[Item]:
+    """A file of a kind that is written anew as a whole; of a trainer's state only the steps behind `after`.
+
+    Raises OSError or ValueError, also where a file that is `growing` is not complete yet.
+    """
+    if kind.name == kinds.TRAINER_STATE:
+        yield from trainer_state.read(path.read_text(encoding="utf-8", errors="replace"), after)
+    elif kind.name == kinds.COMPLETIONS:
+        yield from completion_tables.read_file(path)
+    elif kind.name == kinds.FLIGHT:
+        yield from read_flight_recorder(path)
+    else:
+        if reason := kinds.incomplete(kind, path, growing=growing):
+            raise ValueError(reason)
+        batch: TokenBatch = kinds.token_dialects()[kind.dialect].read_file(path)
+        for _, part in batch.by_step():
+            yield part
+
+
+def members(path: Path) -> list[Path]:
+    """The files of a folder with all below it, or the file itself."""
+    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+
+
 def open_feeds(paths: Iterable[Path], run: RunConfig) -> tuple[list[Feed], list[tuple[str, str]]]:
     """(feeds, (path, reason) of what is not read) for files and folders, folders with all below them."""
     found: list[tuple[Path, Kind]] = []
     refused: list[tuple[str, str]] = []
     for path in paths:
-        members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-        for member in members:
+        for member in members(path):
             try:
                 found.append((member, kinds.classify(member)))
             except Refused as error:
@@ -181,8 +194,7 @@ class Intake:
     def _look(self) -> None:
         for pattern in self._run.paths:
             for path in matching(pattern):
-                members = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
-                for member in members:
+                for member in members(path):
                     if member not in self._sources and not self._is_rotated(member):
                         self._sources[member] = Source(member)
 
@@ -200,14 +212,8 @@ class Intake:
         kind = source.kind
         if kind is None:
             return
-        if kind.name == kinds.TRAINER_STATE:
-            yield from self._whole(source, self._state_items)
-        elif kind.name == kinds.TOKEN_FILE:
-            yield from self._whole(source, self._token_file_items)
-        elif kind.name == kinds.COMPLETIONS:
-            yield from self._whole(source, self._completion_items)
-        elif kind.name == kinds.FLIGHT:
-            yield from self._whole(source, lambda each: read_flight_recorder(each.path))
+        if kind.name in _WHOLE:
+            yield from self._whole(source, self._file_items)
         elif source.growing is not None:
             yield from self._whole(source, self._growing_items)
         elif source.reader is not None and source.tail is None:
@@ -254,16 +260,11 @@ class Intake:
         source.error = ""
 
     @staticmethod
-    def _state_items(source: Source) -> Iterator[Item]:
-        content = source.path.read_text(encoding="utf-8", errors="replace")
-        for item in trainer_state.read(content, source.last_step):
+    def _file_items(source: Source) -> Iterator[Item]:
+        for item in whole_file(source.kind or Kind(kinds.TEXT), source.path, growing=True, after=source.last_step):
             if isinstance(item, Row) and item.step is not None:
                 source.last_step = max(source.last_step, item.step)
             yield item
-
-    @staticmethod
-    def _completion_items(source: Source) -> Iterator[Item]:
-        yield from completion_tables.read_file(source.path)
 
     @staticmethod
     def _growing_items(source: Source) -> Iterator[Item]:
@@ -275,12 +276,3 @@ class Intake:
         if source.reader is not None:
             for lines in read_whole(source.path):
                 yield from source.reader.read(lines)
-
-    @staticmethod
-    def _token_file_items(source: Source) -> Iterator[Item]:
-        kind = source.kind or Kind(kinds.TOKEN_FILE)
-        if reason := kinds.incomplete(kind, source.path, growing=True):
-            raise ValueError(reason)
-        batch: TokenBatch = kinds.token_dialects()[kind.dialect].read_file(source.path)
-        for _, part in batch.by_step():
-            yield part

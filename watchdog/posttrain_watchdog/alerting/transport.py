@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import httpx
+import orjson
 
 from posttrain_watchdog.alerting.notification import Notification
 
@@ -118,3 +119,15 @@ def judged(answer: httpx.Response) -> Outcome | None:
     after = answer.headers.get("Retry-After", "")
     wait = min(float(after), RETRY_AFTER_MAX) if after.isdigit() else 0.0
     return Outcome(False, retry, f"HTTP {answer.status_code}: {text}", wait)
+
+
+def errcode_complaint(answer: bytes, limited: tuple[int, ...]) -> Outcome | None:
+    """What a robot that answers HTTP 200 with `errcode` objects to; codes of `limited` are worth another try."""
+    try:
+        data = orjson.loads(answer)
+        code = data.get("errcode", 0)
+    except (orjson.JSONDecodeError, AttributeError):
+        return Outcome(False, True, "the answer is not JSON")
+    if code == 0:
+        return None
+    return Outcome(False, code in limited, f"errcode {code}: {str(data.get('errmsg', ''))[:200]}")

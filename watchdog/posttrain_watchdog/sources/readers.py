@@ -6,7 +6,7 @@ reason to stop. Pure but for loading the reader's module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -147,12 +147,13 @@ class ScrapeReader:
         return ()
 
 
-class MetricsFileReader:
-    """One saved answer of /metrics."""
+class WholeTextReader:
+    """A file that says something only as a whole: its lines are collected, then `read_text` has them."""
 
     dialect = ""
 
-    def __init__(self) -> None:
+    def __init__(self, read_text: Callable[[str], Iterator[Item]]) -> None:
+        self._read_text = read_text
         self._lines: list[bytes] = []
 
     def read(self, lines: Sequence[bytes]) -> Iterable[Item]:
@@ -160,9 +161,19 @@ class MetricsFileReader:
         return ()
 
     def close(self) -> Iterator[Item]:
-        row = MetricsReader().read(b"\n".join(self._lines).decode("utf-8", "replace"))
-        if row.values:
-            yield row
+        yield from self._read_text(b"\n".join(self._lines).decode("utf-8", "replace"))
+
+
+def metrics_file(content: str) -> Iterator[Item]:
+    """One saved answer of /metrics."""
+    row = MetricsReader().read(content)
+    if row.values:
+        yield row
+
+
+def process_list(content: str) -> Iterator[Item]:
+    """A captured list of processes: the arguments of trainers and engines, compared."""
+    yield from compared(processes.discover(processes.read_list(content)))
 
 
 class AnswerReader:
@@ -177,24 +188,6 @@ class AnswerReader:
 
     def close(self) -> Iterable[Item]:
         return ()
-
-
-class ProcessListReader:
-    """A captured list of processes: the arguments of trainers and engines, compared."""
-
-    dialect = ""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-
-    def read(self, lines: Sequence[bytes]) -> Iterable[Item]:
-        self._lines += lines
-        return ()
-
-    def close(self) -> Iterator[Item]:
-        listed = processes.read_list(b"\n".join(self._lines).decode("utf-8", "replace"))
-        found = processes.discover(listed)
-        yield from compared(found)
 
 
 def compared(found: processes.Discovery) -> Iterator[Item]:
@@ -223,9 +216,9 @@ def reader_for(kind: Kind, logging_steps: int = 1, path: Path | None = None) -> 
     if kind.name == kinds.SCRAPES:
         return ScrapeReader()
     if kind.name == kinds.METRICS:
-        return MetricsFileReader()
+        return WholeTextReader(metrics_file)
     if kind.name == kinds.RESPONSES:
         return AnswerReader()
     if kind.name == kinds.PROCESSES:
-        return ProcessListReader()
+        return WholeTextReader(process_list)
     return LogReader(logging_steps)

@@ -9,7 +9,14 @@ import orjson
 
 from posttrain_watchdog.alerting import wording
 from posttrain_watchdog.alerting.notification import Notification
-from posttrain_watchdog.alerting.transport import HttpReceiver, Outcome, Receiver, ReceiverSettings, Request
+from posttrain_watchdog.alerting.transport import (
+    HttpReceiver,
+    Outcome,
+    Receiver,
+    ReceiverSettings,
+    Request,
+    errcode_complaint,
+)
 
 OPTIONS: frozenset[str] = frozenset()
 SECRETS: tuple[str, ...] = ()
@@ -31,14 +38,7 @@ def compose(n: Notification, settings: ReceiverSettings, now: float) -> list[Req
 
 
 def complaint(answer: bytes) -> Outcome | None:
-    try:
-        data = orjson.loads(answer)
-        code = data.get("errcode", 0)
-    except (orjson.JSONDecodeError, AttributeError):
-        return Outcome(False, True, "the answer is not JSON")
-    if code == 0:
-        return None
-    return Outcome(False, code in _LIMITED, f"errcode {code}: {str(data.get('errmsg', ''))[:200]}")
+    return errcode_complaint(answer, _LIMITED)
 
 
 def build(settings: ReceiverSettings) -> Receiver:
