@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from posttrain_watchdog.alerting.evaluation import Evaluator
 from posttrain_watchdog.alerting.lifecycle import Transition
 from posttrain_watchdog.alerting.rules import RuleSet
@@ -264,8 +262,11 @@ class Pipeline:
 
     def snapshots(self) -> list[tuple[Sequence[Metric], Sequence[float]]]:
         """What a scrape shows, run by run, then the daemon itself."""
-        shown = [r.live.snapshot() for r in self.runs.values()] + [self.own.snapshot()]
+        shown = [live.snapshot() for _, live in self._live()]
         return [(metrics, values.tolist()) for metrics, values in shown]
+
+    def _live(self) -> list[tuple[str, LiveSeries]]:
+        return [*((name, run.live) for name, run in self.runs.items()), ("", self.own)]
 
     def tick(self, now: float, *, final: bool = False) -> Tick:
         """Concludes, stores every live value at `now`, evaluates the rules that are due.
@@ -274,9 +275,9 @@ class Pipeline:
         """
         now = max(now, self.store.last_time or now)
         diagnoses = {name: run.advance(now, final=final) for name, run in self.runs.items()}
-        parts = [run.live.snapshot() for run in self.runs.values()] + [self.own.snapshot()]
-        metrics = [m for names, _ in parts for m in names]
-        self.store.append(now, metrics, np.concatenate([values for _, values in parts]), writer="live")
+        for name, live in self._live():
+            # one writer a part, handed the very sequence of last time: the store then resolves no series anew
+            self.store.append(now, *live.snapshot(), writer=f"live;{name}")
         self.ticks += 1
         over = {name for name, run in self.runs.items() if run.finished}
         everything = bool(self.runs) and len(over) == len(self.runs)

@@ -10,6 +10,7 @@ one matrix, and storing costs a fraction of a microsecond a number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -21,6 +22,16 @@ from posttrain_watchdog.vocabulary import METRICS, WINDOWS, window_specs
 DEPTH = max(WINDOWS)
 _GROWTH = 64
 _STATS = ("min", "max", "mean")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What a snapshot holds, for as long as no series comes or goes."""
+
+    size: int
+    live: NDArray[np.int64]
+    windowed: NDArray[np.int64]
+    named: tuple[Metric, ...]
 
 
 class LiveSeries:
@@ -37,7 +48,7 @@ class LiveSeries:
         self._queue: list[Row] = []
         self._windowed: list[int] = []
         self._gone: set[int] = set()
-        self._layout: tuple[int, int, tuple[Metric, ...]] | None = None
+        self._layout: _Layout | None = None
         self._keysets: dict[tuple[Metric, ...], NDArray[np.int64]] = {}
         self.dropped = 0
         """readings refused because `max_series` was reached"""
@@ -91,24 +102,30 @@ class LiveSeries:
         """
         self.settle()
         n = len(self._metrics)
-        if self._layout is None or self._layout[:2] != (n, len(self._gone)):
-            self._layout = (n, len(self._gone), self._lay_out())
-        live = np.array([i for i in range(n) if i not in self._gone], dtype=np.int64)
-        parts = [self._latest[live]]
-        rows = np.array([i for i in self._windowed if i not in self._gone], dtype=np.int64)
-        if rows.size:
+        if self._layout is None or self._layout.size != n:
+            self._layout = self._lay_out()
+        layout = self._layout
+        parts = [self._latest[layout.live]]
+        if layout.windowed.size:
             for window in WINDOWS:
-                parts.extend(_statistics(self._rings[rows, -window:]))
-        return self._layout[2], np.concatenate(parts)
+                parts.extend(_statistics(self._rings[layout.windowed, -window:]))
+        return layout.named, np.concatenate(parts)
 
-    def _lay_out(self) -> tuple[Metric, ...]:
-        named = [m.with_labels(self._labels) for i, m in enumerate(self._metrics) if i not in self._gone]
-        windowed = [self._metrics[i] for i in self._windowed if i not in self._gone]
+    def _lay_out(self) -> _Layout:
+        live = [i for i in range(len(self._metrics)) if i not in self._gone]
+        windowed = [i for i in self._windowed if i not in self._gone]
+        named = [self._metrics[i].with_labels(self._labels) for i in live]
         for window in WINDOWS:
+            extra = {**self._labels, "window": str(window)}
             for stat in _STATS:
-                extra = {**self._labels, "window": str(window)}
-                named.extend(Metric(f"{m.name}_window_{stat}", m.labels).with_labels(extra) for m in windowed)
-        return tuple(named)
+                ringed = (self._metrics[i] for i in windowed)
+                named.extend(Metric(f"{m.name}_window_{stat}", m.labels).with_labels(extra) for m in ringed)
+        return _Layout(
+            size=len(self._metrics),
+            live=np.array(live, dtype=np.int64),
+            windowed=np.array(windowed, dtype=np.int64),
+            named=tuple(named),
+        )
 
     def _slot(self, metric: Metric) -> int | None:
         slot = self._slots.get(metric)
