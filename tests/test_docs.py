@@ -7,7 +7,10 @@ import re
 
 from conftest import ROOT
 
-from posttrain_watchdog.vocabulary import markdown
+from posttrain_watchdog.alerting.rules import RuleSet
+from posttrain_watchdog.promql.inspect import names
+from posttrain_watchdog.shipped import rule_files
+from posttrain_watchdog.vocabulary import METRICS, markdown
 
 
 def test_the_page_of_metrics_is_current() -> None:
@@ -21,3 +24,19 @@ def test_every_document_that_the_readme_links_to_is_there() -> None:
     linked = re.findall(r"\]\(((?:docs|grafana|systemd)/[^)#]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert len(linked) > 5
     assert [name for name in linked if not (ROOT / name).exists()] == []
+
+
+def test_every_metric_that_a_rule_waits_for_is_told_by_some_module() -> None:
+    package = ROOT / "watchdog" / "posttrain_watchdog"
+    code = "\n".join(p.read_text(encoding="utf-8") for p in package.rglob("*.py") if "vocabulary" not in p.parts)
+    asked = {
+        name.removesuffix(part)
+        for _, rule in RuleSet.load(rule_files()).rules()
+        for name in names(rule.expr)
+        for part in ("_window_min", "_window_max", "_window_mean", "_bucket", "_sum", "_count", "")
+        if name.removesuffix(part) in METRICS
+    }
+    kept = re.compile(r"^posttrain_(?:watchdog_|trainer_|engine_|gpu_|host_|run_|process_)?")
+    composed = {"posttrain_engine_sampling_temperature_over_reported_error"}  # the estimate's name and "_error"
+    assert len(asked) > 60
+    assert [n for n in sorted(asked - composed) if not re.search(rf"[\"'_]{kept.sub('', n)}\b", code)] == []

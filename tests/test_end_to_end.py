@@ -221,6 +221,11 @@ def test_files_that_cannot_be_read_are_a_metric_and_everything_else_goes_on(tmp_
     assert run.step is not None and run.step >= 59
     up = {m: v for m, v in daemon.pipeline.own.last().items() if m.startswith("posttrain_watchdog_source_up")}
     assert sorted(up.values()) == [0.0, 0.0, 1.0, 1.0]
+    shown = daemon.pipeline.own.last()
+    lines = {m: v for m, v in shown.items() if m.startswith("posttrain_watchdog_lines_total")}
+    assert len(lines) == 2 and all(v > 400 for v in lines.values())
+    assert {v for m, v in shown.items() if m.startswith("posttrain_watchdog_parse_errors_total")} == {0.0}
+    assert shown["posttrain_watchdog_series_dropped_total"] == 0.0
     asyncio.run(daemon.close())
 
 

@@ -21,9 +21,11 @@ def test_more_tokens_than_the_budget_are_thinned_evenly_and_counted() -> None:
     limited = run(tokens={"tokens_per_minute": 600})
     for step in range(3):
         limited.take(batch_of([10] * 50, [step] * 50), 100.0)
+    limited.advance(100.0, final=True)
     skipped = limited.live.value(Metric("posttrain_tokens_skipped_total", {"reason": "budget"}))
     assert skipped is not None and 800 <= skipped <= 980
     limited.take(batch_of([10] * 50, [3] * 50), 160.0)
+    limited.advance(160.0, final=True)
     assert limited.live.value(Metric("posttrain_tokens_skipped_total", {"reason": "budget"})) == skipped
 
 
@@ -62,3 +64,11 @@ def test_a_device_that_was_asked_for_is_taken_and_auto_needs_a_gpu_with_room() -
 def test_a_clock_that_is_set_back_does_not_end_the_watch() -> None:
     pipeline = Pipeline(Config(limits={"kl": 0.1}), RuleSet())
     assert [pipeline.tick(now).time for now in (100.0, 40.0, 130.0)] == [100.0, 100.0, 130.0]
+
+
+def test_series_beyond_the_caps_are_counted() -> None:
+    pipeline = Pipeline(Config.model_validate({"series": {"max_series": 3}, "limits": {"a": 1, "b": 2}}), RuleSet())
+    many = pipeline.run(RunConfig(name="r"))
+    many.take(Row({Metric("posttrain_trainer_value", {"key": str(i)}): 1.0 for i in range(9)}, None, 1.0), 1.0)
+    pipeline.tick(1.0)
+    assert pipeline.dropped > 0

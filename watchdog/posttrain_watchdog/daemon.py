@@ -145,7 +145,9 @@ class Daemon:
             for source in intake.sources():
                 path = str(source.path)
                 self._set("source_up", float(not source.error), path=path, kind=source.label)
+                self._set("parse_errors_total", float(source.parse_errors), path=path)
                 if source.tail is not None:
+                    self._set("lines_total", float(source.lines), path=path)
                     self._set("source_lag_bytes", float(source.tail.lag_bytes), path=path)
                 if source.last_item is not None:
                     self._set("source_last_data_timestamp_seconds", source.last_item, path=path)
@@ -153,6 +155,7 @@ class Daemon:
     def tick(self) -> Tick:
         """Concludes, stores, evaluates the rules; tells the listeners."""
         self._set("series", float(self.pipeline.store.series))
+        self._set("series_dropped_total", float(self.pipeline.dropped))
         started = clock.elapsed()
         tick = self.pipeline.tick(self._now())
         self._set("rule_evaluation_seconds", clock.elapsed() - started, group="all")

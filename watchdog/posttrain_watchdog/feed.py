@@ -109,9 +109,17 @@ class Source:
     growing: binary.Growing | None = None
     error: str = ""
     items: int = 0
+    lines: int = 0
+    failures: int = 0
+    """times that the file, or a record of it, turned out to be unreadable for another reason than before"""
     last_item: float | None = None
     read_mtime: float = -1.0
     last_step: int = -1
+
+    @property
+    def parse_errors(self) -> int:
+        """Records that could not be read: failures, and lines longer than any line may be."""
+        return self.failures + (self.tail.skipped_lines if isinstance(self.tail, Tail) else 0)
 
     @property
     def label(self) -> str:
@@ -160,7 +168,9 @@ class Intake:
                     source.last_item = now
                     yield source, item
             except (OSError, ValueError) as error:
-                source.error = getattr(error, "strerror", None) or str(error)
+                reason = getattr(error, "strerror", None) or str(error)
+                source.failures += reason != source.error
+                source.error = reason
             self._bound(source)
 
     def sources(self) -> list[Source]:
@@ -220,6 +230,7 @@ class Intake:
             yield from self._whole(source, self._packed_items)
         elif source.tail is not None and source.reader is not None:
             for chunk in source.tail.poll():
+                source.lines += len(chunk.lines)
                 yield from source.reader.read(chunk.lines)
             source.error = source.tail.error
 

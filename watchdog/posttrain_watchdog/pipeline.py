@@ -156,13 +156,15 @@ class Run:
                     device=choose(self._config.tokens.device, self._config.tokens.gpu_memory_bytes),
                 )
             )
-        self._tokens.observe(self._within_budget(batch, now))
+        kept = self._within_budget(batch, now)
+        self._tokens.skip(batch.tokens - kept.tokens)
+        self._tokens.observe(kept)
         steps = batch.step[batch.step >= 0]
         if steps.size:
             self._step_seen(int(steps.max()), now)
 
     def _within_budget(self, batch: TokenBatch, now: float) -> TokenBatch:
-        """Thins a batch, evenly over its sequences, to what the configured tokens per minute leave; counts the rest."""
+        """Thins a batch, evenly over its sequences, to what the configured tokens per minute leave."""
         from posttrain_watchdog.consistency.monitor import thin
 
         rate = self._config.tokens.tokens_per_minute
@@ -171,9 +173,6 @@ class Run:
         self._budget_at = now
         kept = batch if batch.tokens <= self._budget else thin(batch, max(1, int(self._budget)))
         self._budget = max(0.0, self._budget - kept.tokens)
-        if kept.tokens < batch.tokens:
-            skipped = Metric("posttrain_tokens_skipped_total", {"reason": "budget"})
-            self.live.increment(skipped, float(batch.tokens - kept.tokens))
         return kept
 
     def _step_seen(self, step: int, at: float) -> None:
@@ -267,6 +266,12 @@ class Pipeline:
 
     def _live(self) -> list[tuple[str, LiveSeries]]:
         return [*((name, run.live) for name, run in self.runs.items()), ("", self.own)]
+
+    @property
+    def dropped(self) -> int:
+        """Series and points that the caps refused or let go."""
+        store = self.store.dropped_series + self.store.dropped_points
+        return store + sum(live.dropped for _, live in self._live())
 
     def tick(self, now: float, *, final: bool = False) -> Tick:
         """Concludes, stores every live value at `now`, evaluates the rules that are due.

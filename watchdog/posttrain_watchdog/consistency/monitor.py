@@ -59,6 +59,10 @@ class Monitor:
                 self._measured[step] = ratios
             self._open.setdefault(step, []).append(thin(part, self._settings.judged_tokens_per_step))
 
+    def skip(self, tokens: int) -> None:
+        """Counts tokens that were left out before they came here."""
+        self._skipped += tokens
+
     def flush(self) -> None:
         """Finishes every step that has begun."""
         for step in sorted(self._open):
