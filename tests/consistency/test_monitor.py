@@ -10,7 +10,7 @@ from consistency.toy import Side, Toy
 
 from posttrain_watchdog.consistency.monitor import Monitor, thin
 from posttrain_watchdog.consistency.settings import Settings
-from posttrain_watchdog.model import Metric, Row
+from posttrain_watchdog.model import Metric, Row, TokenBatch
 from posttrain_watchdog.vocabulary import CAUSES, METRICS
 
 
@@ -33,6 +33,68 @@ def test_a_step_in_several_batches_counts_once() -> None:
     whole.observe(batch)
     whole.flush()
     assert [d.cause for d in whole.diagnoses()] == [d.cause for d in monitor.diagnoses()]
+
+
+def attempt(number: int, first: int, last: int, scale: float) -> list[TokenBatch]:
+    """Steps of one attempt, whose two sides differ by `scale`."""
+    found = []
+    for step, part in Toy(3, steps=last + 1).run().by_step():
+        if step >= first:
+            copy = part.select(np.arange(part.sequences))
+            copy.trainer_logprobs = (copy.engine_logprobs - scale).astype(np.float32)
+            copy.lineage, copy.attempt = "/logs", number
+            found.append(copy)
+    return found
+
+
+def test_a_step_that_a_resumed_run_did_again_counts_as_it_was_done_last() -> None:
+    before, after = attempt(1, 0, 9, 0.5), attempt(2, 6, 11, 0.01)
+    monitor, alone = Monitor(), Monitor()
+    for batch in [*before, *after]:
+        monitor.observe(batch)
+    for batch in [*before[:6], *after]:
+        alone.observe(batch)
+    monitor.flush()
+    alone.flush()
+    again = {r.step: value(r, "posttrain_tokens_compared") for r in monitor.rows()}
+    assert again == {r.step: value(r, "posttrain_tokens_compared") for r in alone.rows()}
+    assert monitor.diagnoses() == alone.diagnoses()
+
+
+def test_steps_that_the_resumed_run_has_not_reached_are_of_a_policy_that_is_gone() -> None:
+    before, after = attempt(1, 0, 9, 0.5), attempt(2, 6, 7, 0.01)
+    monitor, alone = Monitor(), Monitor()
+    # the newer files may be found first, and the older ones may go on for a while
+    for batch in [*before[:7], *after, *before[7:]]:
+        monitor.observe(batch)
+    for batch in [*before[:6], *after]:
+        alone.observe(batch)
+    monitor.flush()
+    alone.flush()
+    assert monitor.diagnoses() == alone.diagnoses()
+
+
+def test_a_file_that_was_written_anew_takes_the_place_of_what_it_said() -> None:
+    monitor = Monitor()
+    old, new = attempt(0, 3, 3, 0.5)[0], attempt(0, 3, 3, 0.01)[0]
+    other = attempt(0, 3, 3, 0.02)[0]
+    new.reading = 1
+    for batch in (old, new, other):  # another rank's file of the same step, read once
+        monitor.observe(batch)
+    monitor.flush()
+    (row,) = monitor.rows()
+    assert value(row, "posttrain_tokens_compared") == new.tokens + other.tokens
+    assert value(row, "posttrain_logprob_difference_abs_max") < 0.1
+
+
+def test_runs_of_other_folders_do_not_compete() -> None:
+    monitor = Monitor()
+    one, two = attempt(1, 3, 3, 0.5)[0], attempt(2, 3, 3, 0.01)[0]
+    two.lineage = "/elsewhere"
+    for batch in (two, one):
+        monitor.observe(batch)
+    monitor.flush()
+    assert value(monitor.rows()[0], "posttrain_tokens_compared") == one.tokens + two.tokens
 
 
 def test_every_metric_and_cause_is_in_the_vocabulary() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from posttrain_watchdog.config import RunConfig
 from posttrain_watchdog.model import Row, TokenBatch
-from posttrain_watchdog.sources import binary, completion_tables, kinds, trainer_state
+from posttrain_watchdog.sources import attempts, binary, completion_tables, kinds, trainer_state
 from posttrain_watchdog.sources.journal import Journal
 from posttrain_watchdog.sources.kinds import Kind, Refused
 from posttrain_watchdog.sources.readers import Item, Reader, read_flight_recorder, reader_for
@@ -42,6 +42,13 @@ class Feed:
 
     def __iter__(self) -> Iterator[Item]:
         """Raises OSError or ValueError where the file turns out to be unreadable."""
+        lineage, attempt = attempts.of(self._path)
+        for item in self._content():
+            if isinstance(item, TokenBatch):
+                item.lineage, item.attempt = lineage, attempt
+            yield item
+
+    def _content(self) -> Iterator[Item]:
         if self._kind.name in _WHOLE:
             yield from whole_file(self._kind, self._path)
         elif self._kind.name in kinds.BINARY:
@@ -114,12 +121,19 @@ class Source:
     """times that the file, or a record of it, turned out to be unreadable for another reason than before"""
     last_item: float | None = None
     read_mtime: float = -1.0
+    readings: int = 0
+    """times that a file without a tail was read as a whole before"""
     last_step: int = -1
 
     @property
     def parse_errors(self) -> int:
         """Records that could not be read: failures, and lines longer than any line may be."""
         return self.failures + (self.tail.skipped_lines if isinstance(self.tail, Tail) else 0)
+
+    @property
+    def rewritten(self) -> int:
+        """Times that the file was written anew: what it says then takes the place of what it said before."""
+        return self.tail.rewritten if isinstance(self.tail, Tail) else self.readings
 
     @property
     def label(self) -> str:
@@ -166,6 +180,9 @@ class Intake:
                 for item in self._items(source):
                     source.items += 1
                     source.last_item = now
+                    if isinstance(item, TokenBatch):
+                        item.lineage, item.attempt = attempts.of(source.path)
+                        item.reading = source.rewritten
                     yield source, item
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
@@ -268,6 +285,7 @@ class Intake:
             return
         yield from read(source)
         source.read_mtime = changed
+        source.readings += 1
         source.error = ""
 
     @staticmethod

@@ -183,6 +183,12 @@ class TokenBatch:
     """arrays of a source that only one judge knows: name -> [S] or [T] array"""
     prompt_ids: Sequence[NDArray[np.int32]] | None = None
     """[S] ids of each prompt"""
+    lineage: str = ""
+    """folder whose numbered folders are attempts of one run, empty where the file lies in none"""
+    attempt: int = 0
+    """number in the lineage: a resumed run, it takes the place of lower ones from its first step on"""
+    reading: int = 0
+    """times that the file was written anew while it was followed: takes the place of lower ones step by step"""
 
     @property
     def tokens(self) -> int:
@@ -203,7 +209,9 @@ class TokenBatch:
             value = getattr(self, each.name)
             if each.name == "offsets" or value is None:
                 continue
-            if each.name == "labels":
+            if isinstance(value, (str, int)):
+                chosen[each.name] = value
+            elif each.name == "labels":
                 chosen["labels"] = {k: [v[i] for i in rows] for k, v in value.items()}
             elif each.name == "extra":
                 chosen["extra"] = {k: v[places] if len(v) == self.tokens else v[rows] for k, v in value.items()}

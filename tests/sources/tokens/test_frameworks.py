@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import pickle
 import shutil
@@ -14,10 +15,14 @@ import pytest
 import torch
 from conftest import ROOT
 
-from posttrain_watchdog.config import RunConfig
+from posttrain_watchdog.alerting.rules import RuleSet
+from posttrain_watchdog.config import Config, RunConfig
+from posttrain_watchdog.consistency.monitor import Monitor
 from posttrain_watchdog.feed import Intake, open_feeds
-from posttrain_watchdog.model import TokenBatch
-from posttrain_watchdog.sources import kinds
+from posttrain_watchdog.model import Metric, TokenBatch
+from posttrain_watchdog.pipeline import Pipeline
+from posttrain_watchdog.replay import replay
+from posttrain_watchdog.sources import attempts, kinds
 from posttrain_watchdog.sources.readers import TokenReader
 from posttrain_watchdog.sources.tokens import nemo_rl, parquet, prime_rl, prime_rl_traces, roll, sglang, skyrl, slime
 
@@ -90,6 +95,50 @@ def test_nemo_rl_a_resumed_run_counts_a_step_once(tmp_path: Path) -> None:
     found, refused = batches(tmp_path)
     assert [b.sequences for b in found if 3 in b.step] == [2]
     assert [(Path(p).parent.name, why) for p, why in refused] == [("exp_001", "a resumed run wrote this step again")]
+
+
+def test_nemo_rl_the_daemon_counts_a_step_of_a_resumed_run_once(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "exp_001", tmp_path / "exp_001")
+    intake = Intake(RunConfig(paths=[str(tmp_path)]))
+    pipeline = Pipeline(Config(runs=[RunConfig(name="r")]), RuleSet([]))
+    run = pipeline.run(RunConfig(name="r"))
+    for _, item in intake.poll(0.0):
+        run.take(item, 0.0)
+    shutil.copytree(DATA / "exp_002", tmp_path / "exp_002")
+    for _, item in intake.poll(1.0):
+        run.take(item, 1.0)
+    intake.close()
+    pipeline.tick(2.0, final=True)
+    replayed = replay([tmp_path], Config(), RuleSet([])).runs[0].metrics
+    for name in ("posttrain_tokens_compared", "posttrain_sequences_compared", "posttrain_kl_k3"):
+        assert run.live.value(Metric(name)) == replayed[name]
+
+
+@pytest.mark.parametrize("how", ["emptied", "replaced", "packed"])
+def test_a_dump_that_is_written_anew_counts_once(how: str, tmp_path: Path) -> None:
+    first = b'{"step": 5, "engine_logprobs": [-1.0, -2.0], "trainer_logprobs": [-1.5, -2.5]}\n' * 3
+    second = b'{"step": 5, "engine_logprobs": [-0.1], "trainer_logprobs": [-0.1]}\n'
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(gzip.compress(first) if how == "packed" else first)
+    intake, monitor = Intake(RunConfig(paths=[str(path)])), Monitor()
+    for _, item in intake.poll(0.0):
+        monitor.observe(item)
+    if how == "replaced":
+        path.rename(tmp_path / "gone")
+        (tmp_path / "gone").unlink()
+    path.write_bytes(gzip.compress(second) if how == "packed" else second)
+    os.utime(path, ns=(2**62, 2**62))
+    for _, item in [*intake.poll(1.0), *intake.finish()]:
+        monitor.observe(item)
+    intake.close()
+    monitor.flush()
+    assert monitor.rows()[-1].values[Metric("posttrain_tokens_compared")] == 1
+
+
+def test_the_folder_says_which_attempt_wrote_a_file() -> None:
+    assert attempts.of(Path("/l/exp_007/train_data_step3.jsonl")) == ("/l", 7)
+    assert attempts.of(Path("/o/v2-20261130-120000/samples/a.jsonl")) == ("/o", 2)
+    assert attempts.of(Path("/o/experiment_1/exp_x/v2-final/a.jsonl")) == ("", 0)
 
 
 def test_nemo_rl_the_daemon_learns_the_step_from_the_name(tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ def merge(batches: Sequence[TokenBatch]) -> TokenBatch:
         values = [getattr(b, name) for b in batches]
         if name == "offsets" or all(v is None for v in values):
             continue
-        if name == "labels":
+        if isinstance(values[0], (str, int)):
+            merged[name] = values[-1]
+        elif name == "labels":
             names = sorted({k for b in batches for k in b.labels})
             merged[name] = {k: _texts(batches, [b.labels.get(k) for b in batches]) for k in names}
         elif name == "extra":

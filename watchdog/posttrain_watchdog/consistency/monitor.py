@@ -1,8 +1,8 @@
 """Follows a run's tokens step by step: rows of statistics for every finished step, and the causes they show.
 
-Promises: memory is bounded whatever the run's length; a step whose sequences arrive in several batches counts once;
-the same batches in the same order give the same rows and diagnoses. Never reads a clock or a file, and loads torch
-only when tokens arrive.
+Promises: memory is bounded whatever the run's length; a step whose sequences arrive in several batches counts once,
+one that a resumed run did again counts as it was done last; the same batches in the same order give the same rows and
+diagnoses. Never reads a clock or a file, and loads torch only when tokens arrive.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from posttrain_watchdog.consistency.calibration import Recommendation
 from posttrain_watchdog.consistency.diagnosis import ALOUD, diagnose
 from posttrain_watchdog.consistency.merge import merge
 from posttrain_watchdog.consistency.ratios import Ratios, measure
+from posttrain_watchdog.consistency.redone import Redone
 from posttrain_watchdog.consistency.rows import row_of
 from posttrain_watchdog.consistency.settings import Settings
 from posttrain_watchdog.consistency.tempering import regressor
@@ -38,6 +39,7 @@ class Monitor:
         self._measured: dict[int, Ratios] = {}
         self._kept: OrderedDict[int, TokenBatch] = OrderedDict()
         self._history = History()
+        self._redone = Redone()
         self._rows: list[Row] = []
         self._recommended = Recommendation(self._settings)
         self._compared = 0
@@ -49,6 +51,11 @@ class Monitor:
     def observe(self, batch: TokenBatch) -> None:
         """Takes the sequences of any number of steps. A step is finished when a later one arrives."""
         for step, whole in batch.by_step():
+            old = self._redone.admit(step, whole)
+            if old is None:
+                continue
+            for each in old:
+                self._forget(each)
             for earlier in [s for s in self._open if s < step]:
                 self._finish(earlier)
             part = self._within_budget(whole)
@@ -119,6 +126,15 @@ class Monitor:
         )
         self._fresh = True
 
+    def _forget(self, step: int) -> None:
+        """A resumed run does the step again: what was written of it before counts no more."""
+        self._open.pop(step, None)
+        self._measured.pop(step, None)
+        self._kept.pop(step, None)
+        self._history.steps_seen -= step in self._history.rms
+        self._history.forget(step)
+        self._fresh = True
+
     def _remember(self, step: int, sample: TokenBatch) -> None:
         window = Window(sample)
         d, history = window.d, self._history
@@ -133,6 +149,7 @@ class Monitor:
         if len(history.rms) > self._settings.history_steps:
             for old in sorted(history.rms)[: -self._settings.history_steps]:
                 history.forget(old)
+            self._redone.forget_before(min(history.rms))
 
     def _windows(self) -> list[Window]:
         steps = sorted(self._kept)

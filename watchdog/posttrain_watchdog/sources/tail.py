@@ -50,6 +50,8 @@ class Tail:
         """why the last poll could not read, empty if it could"""
         self.lost_files = 0
         """times the file was replaced or emptied and its former content could not be found"""
+        self.rewritten = 0
+        """times the path was written anew, as a resumed run does: emptied or replaced, and nothing rotated away"""
         self._max_line = max_line
         self._history = history
         self._place = start
@@ -195,6 +197,7 @@ class Tail:
         siblings = beside(self.path)
         own = _own(place, siblings)
         if old.is_open:
+            self.rewritten += old.links() == 0
             self._retire(old)
         elif own is not None:
             if old.identity[1] and own.packed is False and own.identity == old.identity:
@@ -206,9 +209,9 @@ class Tail:
                 yield from self._whole(own, place.offset)
         elif old.identity[1]:
             yield from old.finish()
-            self.lost_files += 1
+            self._lost()
         else:
-            self.lost_files += 1
+            self._lost()
             return
         held = {f.identity for f in self._former}
         for each in _later(own, siblings, self._known, held):
@@ -251,9 +254,13 @@ class Tail:
                     yield from file.take(data)
         else:
             yield from file.finish()
-            self.lost_files += 1
+            self._lost()
         self._known = {each.seen for each in siblings}
         file.emptied()
+
+    def _lost(self) -> None:
+        self.lost_files += 1
+        self.rewritten += 1
 
     # --- files that are no longer at the path
 
@@ -284,6 +291,7 @@ class Tail:
         deleted = file.links() == 0
         yield from self._let_go(file)
         if deleted:  # its inode can be given to another file
+            self.rewritten += 1
             self._file = OpenFile(self._max_line)
             self._place = None
             self._history = False
