@@ -16,8 +16,9 @@ from posttrain_watchdog.model import Row, TokenBatch
 from posttrain_watchdog.sources import attempts, binary, completion_tables, kinds, trainer_state
 from posttrain_watchdog.sources.journal import Journal
 from posttrain_watchdog.sources.kinds import Kind, Refused
-from posttrain_watchdog.sources.readers import Item, Reader, read_flight_recorder, reader_for
+from posttrain_watchdog.sources.readers import Item, Reader, TokenReader, read_flight_recorder, reader_for
 from posttrain_watchdog.sources.rotated import base_of, beside
+from posttrain_watchdog.sources.samples import Samples, by_step
 from posttrain_watchdog.sources.tail import Tail, is_gzip, read_whole
 
 MOST_OPEN = 256
@@ -44,7 +45,7 @@ class Feed:
         """Raises OSError or ValueError where the file turns out to be unreadable."""
         lineage, attempt = attempts.of(self._path)
         for item in self._content():
-            if isinstance(item, TokenBatch):
+            if isinstance(item, (TokenBatch, Samples)):
                 item.lineage, item.attempt = lineage, attempt
             yield item
 
@@ -64,6 +65,8 @@ class Feed:
             yield from reader.close()
             if reader.dialect:
                 self.kind = f"{self._kind.name}: {reader.dialect}"
+            if isinstance(reader, TokenReader) and reader.unreadable:
+                raise ValueError(f"{reader.unreadable} of its lines cannot be read: {reader.reason}")
 
 
 def whole_file(kind: Kind, path: Path, *, growing: bool = False, after: int = -1) -> Iterator[Item]:
@@ -80,9 +83,12 @@ def whole_file(kind: Kind, path: Path, *, growing: bool = False, after: int = -1
     else:
         if reason := kinds.incomplete(kind, path, growing=growing):
             raise ValueError(reason)
-        batch: TokenBatch = kinds.token_dialects()[kind.dialect].read_file(path)
-        for _, part in batch.by_step():
-            yield part
+        dialect = kinds.token_dialects()[kind.dialect]
+        batch: TokenBatch = dialect.read_file(path)
+        if batch.sequences:
+            yield from (part for _, part in batch.by_step())
+        elif hasattr(dialect, "samples_of_file"):
+            yield from by_step(dialect.samples_of_file(path))
 
 
 def members(path: Path) -> list[Path]:
@@ -128,7 +134,8 @@ class Source:
     @property
     def parse_errors(self) -> int:
         """Records that could not be read: failures, and lines longer than any line may be."""
-        return self.failures + (self.tail.skipped_lines if isinstance(self.tail, Tail) else 0)
+        unreadable = self.reader.unreadable if isinstance(self.reader, TokenReader) else 0
+        return self.failures + unreadable + (self.tail.skipped_lines if isinstance(self.tail, Tail) else 0)
 
     @property
     def rewritten(self) -> int:
@@ -180,7 +187,7 @@ class Intake:
                 for item in self._items(source):
                     source.items += 1
                     source.last_item = now
-                    if isinstance(item, TokenBatch):
+                    if isinstance(item, (TokenBatch, Samples)):
                         item.lineage, item.attempt = attempts.of(source.path)
                         item.reading = source.rewritten
                     yield source, item

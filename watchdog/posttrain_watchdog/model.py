@@ -83,6 +83,8 @@ class Row:
     values: dict[Metric, float]
     step: int | None = None
     time: float | None = None
+    fills: bool = False
+    """stands in for what no log reports: derived from samples, and no sign of what the trainer is doing now"""
 
     def readings(self) -> Iterator[Reading]:
         for metric, value in self.values.items():

@@ -15,6 +15,7 @@ from posttrain_watchdog.alerting.evaluation import Evaluator
 from posttrain_watchdog.alerting.lifecycle import Transition
 from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
+from posttrain_watchdog.consistency.redone import Redone
 from posttrain_watchdog.incidents.monitor import Monitor as IncidentMonitor
 from posttrain_watchdog.model import Diagnosis, Event, Metric, Row, TokenBatch
 from posttrain_watchdog.promql.engine import Engine, EngineSettings
@@ -24,6 +25,8 @@ from posttrain_watchdog.sources import flight_recorder
 from posttrain_watchdog.sources.engines.monitor import EngineMonitor
 from posttrain_watchdog.sources.flight_recorder import Dump
 from posttrain_watchdog.sources.readers import Answers, Item, RankDump
+from posttrain_watchdog.sources.sample_tally import SampleTally
+from posttrain_watchdog.sources.samples import Samples
 
 if TYPE_CHECKING:
     from posttrain_watchdog.consistency.monitor import Monitor as TokenMonitor
@@ -56,6 +59,10 @@ class Run:
         self._dumps: dict[int, Dump] = {}
         self._dumps_changed = False
         self._tokens: TokenMonitor | None = None
+        self._samples = SampleTally()
+        self._redone = Redone()
+        self._filled: set[Metric] = set()
+        self._log_counts_steps = False
         self._from_sources: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
         self._published: set[str] = set()
         self._step_times: list[tuple[int, float]] = []
@@ -68,6 +75,8 @@ class Run:
             self._take_event(item, now)
         elif isinstance(item, TokenBatch):
             self._take_tokens(item, now)
+        elif isinstance(item, Samples):
+            self._take_samples(item)
         elif isinstance(item, Answers):
             self._engines.add(item.answers)
         elif isinstance(item, RankDump):
@@ -86,6 +95,7 @@ class Run:
     def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
         """Draws the conclusions of what came since the last call; publishes them as series."""
         self._compare_ranks(now)
+        self._fill(now, final=final)
         found = list(self._from_sources.values())
         if self._tokens is not None:
             if final:
@@ -116,7 +126,10 @@ class Run:
     def _take_row(self, row: Row, now: float) -> None:
         self.live.add(row)
         self._weigh(row)
+        if self._filled:
+            self._filled -= row.values.keys()
         if row.step is not None:
+            self._log_counts_steps = True
             self._step_seen(row.step, now if row.time is None else row.time)
 
     def _take_event(self, event: Event, now: float) -> None:
@@ -162,6 +175,29 @@ class Run:
         steps = batch.step[batch.step >= 0]
         if steps.size:
             self._step_seen(int(steps.max()), now)
+
+    def _take_samples(self, part: Samples) -> None:
+        old = self._redone.admit(part.step, part)
+        if old is None:
+            return
+        for each in old:
+            self._samples.forget(each)
+        self._samples.add(part)
+
+    def _fill(self, now: float, *, final: bool) -> None:
+        """Publishes what samples say and no log does: one series never has two writers."""
+        if final:
+            self._samples.flush()
+        for row in self._samples.rows():
+            own = [m for m in row.values if m in self._filled or self.live.value(m) is None]
+            self._filled.update(own)
+            kept = Row({m: row.values[m] for m in own}, row.step, row.time, fills=True)
+            self.live.add(kept)
+            self._weigh(kept)
+            if row.step is not None and not self._log_counts_steps:
+                self._step_seen(row.step, now)
+        for event in self._samples.events():
+            self._take_event(event, now)
 
     def _within_budget(self, batch: TokenBatch, now: float) -> TokenBatch:
         """Thins a batch, evenly over its sequences, to what the configured tokens per minute leave."""

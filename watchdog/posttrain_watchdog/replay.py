@@ -205,6 +205,8 @@ class _Replayed:
         self._tell(self._record.run, 1.0)
         record = self._record
         record.metrics = self.run.live.last()
+        silent = {feed.path for feed in self._feeds if feed.heavy and not feed.items} - {p for p, _ in self.unread}
+        self.unread += [(path, "holds nothing that can be judged") for path in sorted(silent)]
         record.sources = [(feed.path, feed.kind) for feed in self._feeds if feed.items]
         final = {(d.cause, d.labels): d for d in self.run.diagnoses}
         record.diagnoses = sorted({**self._said, **final}.values(), key=lambda d: -d.confidence)

@@ -7,8 +7,15 @@ steps that the new attempt has not reached yet: they are of a policy that is gon
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from posttrain_watchdog.model import TokenBatch
+
+class Writing(Protocol):
+    """What says which writing of its steps it is (a batch of tokens, or of samples)."""
+
+    lineage: str
+    attempt: int
+    reading: int
 
 
 @dataclass(slots=True)
@@ -27,7 +34,7 @@ class Redone:
     _written: dict[int, _Written] = field(default_factory=dict)
     """step -> by whom last"""
 
-    def admit(self, step: int, batch: TokenBatch) -> set[int] | None:
+    def admit(self, step: int, batch: Writing) -> set[int] | None:
         """The steps that this batch takes the place of, before it is added; None: it is itself out of date."""
         if step < 0:
             return set()

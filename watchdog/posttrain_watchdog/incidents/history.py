@@ -69,7 +69,7 @@ class History:
     def row(self, row: Row) -> None:
         self.version += 1
         self._arrived += 1.0
-        trains = any(m.name.startswith(_TRAINER) for m in row.values)
+        trains = not row.fills and any(m.name.startswith(_TRAINER) for m in row.values)
         self._trainer_heard = self._trainer_heard or trains
         if row.step is not None and (trains or not self._trainer_heard):
             # token statistics may count steps from 0 where the log counts from 1: the log's count wins

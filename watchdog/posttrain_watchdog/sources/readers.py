@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 from posttrain_watchdog.model import Diagnosis, Event, Row, TokenBatch
 from posttrain_watchdog.sources import flight_recorder, kinds
@@ -24,7 +25,12 @@ from posttrain_watchdog.sources.failure_lines import FailureLines
 from posttrain_watchdog.sources.flight_recorder import Dump
 from posttrain_watchdog.sources.host import memory_table, process_findings, processes
 from posttrain_watchdog.sources.kinds import Kind
+from posttrain_watchdog.sources.samples import Sample, Samples, by_step, step_of
+from posttrain_watchdog.sources.tokens import native
 from posttrain_watchdog.sources.trainers import text
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What a record raises whose values are not what its form says."""
 
 
 @dataclass(slots=True)
@@ -45,7 +51,7 @@ class RankDump:
     time: float | None = None
 
 
-Item = Row | Event | TokenBatch | Diagnosis | Answers | RankDump
+Item = Row | Event | TokenBatch | Samples | Diagnosis | Answers | RankDump
 """What a source gives; a Diagnosis where the source itself can tell (arguments that do not fit together)."""
 
 
@@ -103,33 +109,69 @@ class LogReader:
 
 
 class TokenReader:
-    """A token dump in lines: a batch a step. `path` may say what the lines do not, such as the step.
+    """A dump of rollouts in lines: a batch of tokens a step, and what its samples say of rewards and lengths.
 
-    A form that holds one side only (`ONE_SIDED`) is known and gives nothing: half a comparison would look like
-    missing data.
+    `path` may say what the lines do not, such as the step. A form that holds one side only (`ONE_SIDED`) gives no
+    tokens: half a comparison would look like missing data. A line that cannot be read is counted and hides no other.
     """
 
     def __init__(self, module: ModuleType, path: Path | None = None) -> None:
         self._module = module
-        self._path = path
-        one_sided = getattr(module, "ONE_SIDED", False)
-        self._read = None if one_sided else module.read
-        self._wants_path = not one_sided and "path" in signature(module.read).parameters
+        self._read = None if getattr(module, "ONE_SIDED", False) else _placed(module.read, path)
+        self._sample = _placed(module.sample, path) if hasattr(module, "sample") else None
+        self.unreadable = 0
+        """lines that could not be read"""
+        self.reason = ""
+        """why not the last of them"""
 
     @property
     def dialect(self) -> str:
         return self._module.__name__.rpartition(".")[2]
 
     def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
-        if self._read is None:
+        if self._read is not None:
+            faults = self.unreadable
+            yield from self._tokens(lines)
+            if self._sample is not None:
+                self.unreadable = faults  # the same lines again
+        if self._sample is not None:
+            yield from by_step(self._samples(lines))
+
+    def _tokens(self, lines: Sequence[bytes]) -> Iterator[TokenBatch]:
+        """Halves what cannot be read until the line is found that is at fault."""
+        try:
+            batch: TokenBatch | None = self._read(lines) if self._read is not None else None
+        except UNREADABLE as error:
+            if len(lines) == 1:
+                self._count(error)
+                return
+            for half in (lines[: len(lines) // 2], lines[len(lines) // 2 :]):
+                yield from self._tokens(half)
             return
-        batch: TokenBatch = self._read(lines, self._path) if self._wants_path else self._read(lines)
-        if batch.sequences:
-            for _, part in batch.by_step():
-                yield part
+        if batch is not None and batch.sequences:
+            yield from (part for _, part in batch.by_step())
+
+    def _samples(self, lines: Sequence[bytes]) -> Iterator[Sample]:
+        for line in lines:
+            try:
+                found = self._sample(native.load(line)) if self._sample is not None and line.strip() else None
+                if found is not None:
+                    step_of(found.step)
+                    yield found
+            except UNREADABLE as error:
+                self._count(error)
+
+    def _count(self, error: Exception) -> None:
+        self.unreadable += 1
+        self.reason = str(error) or type(error).__name__
 
     def close(self) -> Iterable[Item]:
         return ()
+
+
+def _placed(read: Callable[..., Any], path: Path | None) -> Callable[..., Any]:
+    """The function of a dialect, told where the lines come from if it asks."""
+    return partial(read, path=path) if "path" in signature(read).parameters else read
 
 
 class ScrapeReader:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from posttrain_watchdog.vocabulary import consistency, daemon, engine, gpu, host, run, trainer
+from posttrain_watchdog.vocabulary import consistency, daemon, engine, gpu, host, run, samples, trainer
 from posttrain_watchdog.vocabulary.causes import CAUSES, RUN_CAUSES, TOKEN_CAUSES
 from posttrain_watchdog.vocabulary.run import EVENTS
 from posttrain_watchdog.vocabulary.spec import Kind, Spec
@@ -29,7 +29,7 @@ WINDOWS = (20, 100)
 """Steps over which windowed metrics are kept."""
 
 METRICS: Mapping[str, Spec] = MappingProxyType(
-    {s.name: s for chapter in (trainer, consistency, run, engine, gpu, host, daemon) for s in chapter.METRICS}
+    {s.name: s for chapter in (trainer, samples, consistency, run, engine, gpu, host, daemon) for s in chapter.METRICS}
 )
 
 

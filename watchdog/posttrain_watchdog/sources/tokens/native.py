@@ -85,7 +85,7 @@ def records(lines: Iterable[bytes]) -> Iterator[Record]:
 
     One at a time: a dialect that cuts each record at once works on memory that is still in the cache.
     """
-    return (_load(line) for line in lines if line.strip())
+    return (load(line) for line in lines if line.strip())
 
 
 def from_records(records: Sequence[Record]) -> TokenBatch:
@@ -228,7 +228,8 @@ class _Sheet:
         return np.array([len(v) if type(v) is list else -1 for v in column], np.int64)
 
 
-def _load(line: bytes) -> Record:
+def load(line: bytes) -> Record:
+    """The object of one line. Raises ValueError where it is none."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:

@@ -1,10 +1,10 @@
 """ROLL's logging boards (data_<time>.jsonl): the trainer's logprobs of responses; the engine's where they are there.
 
-Promises: a record without the engine's side has nothing to compare and is left out. Until ROLL writes
-`infer_logprobs` into the board, the board is known, and silent.
+Promises: a record without the engine's side has nothing to compare, and gives no tokens (no release read so far
+writes `infer_logprobs` into the board); its reward and length are read either way.
 
-Source: ROLL utils/functionals.py and pipeline boards (save_logging_board_dir): `logprobs` is old, `log_probs2` the
-policy in the loss, `new_response_mask` what counts.
+Source: ROLL pipeline/rlvr/rlvr_pipeline.py (save_metrics) at 8eb27cc: `logprobs` is old, `log_probs2` a second pass,
+`new_response_mask` what counts; a file a domain and step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from posttrain_watchdog.model import TokenBatch
+from posttrain_watchdog.sources.samples import ABSENT, Sample
 from posttrain_watchdog.sources.tokens import native
 
 _ENGINE = ("infer_logprobs", "rollout_logprobs")
@@ -20,6 +21,20 @@ _ENGINE = ("infer_logprobs", "rollout_logprobs")
 
 def recognises(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("logprobs"), list) and "new_response_mask" in record
+
+
+def sample(record: Mapping[str, Any]) -> Sample | None:
+    """One response, whichever sides its record has."""
+    mask = record.get("new_response_mask")
+    if not isinstance(mask, list):
+        return None
+    return Sample(
+        record.get("step", record.get("global_step")),
+        record.get("reward", ABSENT),
+        length=len(mask) - mask.count(0),
+        prompt=record.get("prompt"),
+        text=record.get("response"),
+    )
 
 
 def read(lines: Sequence[bytes]) -> TokenBatch:

@@ -1,10 +1,11 @@
-"""slime's torch files: the train dump (both sides) and the rollout dump (the engine's side only, left out).
+"""slime's torch files: the train dump (both sides) and the rollout dump (the engine's side only: rewards, lengths).
 
 Promises: nothing in a file can run: torch's weights-only reader, and nothing but torch's zip form (the older tar
 form had a hole in that reader, CVE-2025-32434); anything else is refused with the reason. A file that is not whole
 yet is refused and can be tried again. Raises ValueError, OSError.
 
-Source: slime utils/train_dump_utils.py (format_version 2: `samples`; before: `rollout_data`, a list a field).
+Source: slime utils/train_dump_utils.py (format_version 2: `samples`; before: `rollout_data`, a list a field) and
+observability/rollout_data_utils.py at 624b824 (rollouts; those of an evaluation have "eval_" in their name).
 `log_probs` are from before the update, or from the forward pass of the training step where slime skips the former.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from posttrain_watchdog.model import TokenBatch
+from posttrain_watchdog.sources.samples import ABSENT, Sample
 from posttrain_watchdog.sources.tokens import native
 
 _NAMES = {
@@ -44,6 +46,34 @@ def accepts(path: Path) -> bool:
 
 def read_file(path: Path) -> TokenBatch:
     """Raises OSError, and ValueError for what is no dump, is not whole, or holds more than tensors and containers."""
+    content = _load(path)
+    step = content.get("rollout_id", -1)
+    records = [_sequence(s, step, content) for s in _samples(content) if _has(s, "rollout_log_probs", "log_probs")]
+    return native.from_records(records)
+
+
+def samples_of_file(path: Path) -> list[Sample]:
+    """The completions of a rollout dump; none of a train dump, whose rewards are shaped. Raises as read_file does."""
+    if "eval_" in path.name:
+        return []
+    content = _load(path)
+    step = content.get("rollout_id", -1)
+    return [_completion(s, step) for s in _samples(content) if "response_length" in s]
+
+
+def _completion(sample: Mapping[str, Any], step: Any) -> Sample:
+    reward, status = sample.get("reward", ABSENT), sample.get("status")
+    return Sample(
+        step,
+        ABSENT if isinstance(reward, dict) else reward,  # which of them counts is the reward_key of the command line
+        length=sample["response_length"],
+        truncated=status == "truncated" if status in ("completed", "truncated") else None,
+        prompt=sample.get("group_index"),
+        text=sample.get("response"),
+    )
+
+
+def _load(path: Path) -> dict[str, Any]:
     import torch
 
     if not zipfile.is_zipfile(path):
@@ -57,9 +87,7 @@ def read_file(path: Path) -> TokenBatch:
         raise ValueError(f"is no readable torch file: {type(error).__name__}") from None
     if not isinstance(content, dict):
         raise ValueError("is no dump of slime: expected a dictionary")
-    step = content.get("rollout_id", -1)
-    records = [_sequence(s, step, content) for s in _samples(content) if _has(s, "rollout_log_probs", "log_probs")]
-    return native.from_records(records)
+    return content
 
 
 def _samples(content: Mapping[str, Any]) -> list[Mapping[str, Any]]:

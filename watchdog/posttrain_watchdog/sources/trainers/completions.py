@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,11 +49,18 @@ def degenerate(text: str) -> str:
 def judge(texts: Sequence[str], step: int | None) -> list[Event]:
     """The event of one step, where half of its completions or more are degenerate in the same way."""
     kinds = [degenerate(text) for text in texts]
-    for what in ("repeats", "empty"):
-        count = kinds.count(what)
-        if texts and count >= _PART * len(texts):
-            example = next(text for text, kind in zip(texts, kinds, strict=True) if kind == what)
-            said = f"{count} of {len(texts)} completions: {what}: {example[:60]!r}"
+    counts = {what: kinds.count(what) for what in ("repeats", "empty")}
+    examples = {kind: text for text, kind in zip(reversed(texts), reversed(kinds), strict=True)}
+    return degenerate_event(counts, len(texts), examples, step)
+
+
+def degenerate_event(
+    counts: Mapping[str, int], texts: int, examples: Mapping[str, str], step: int | None
+) -> list[Event]:
+    """The event of one step from how many of its texts are degenerate, and one of each way."""
+    for what, count in counts.items():
+        if texts and count >= _PART * texts:
+            said = f"{count} of {texts} completions: {what}: {examples[what][:60]!r}"
             return [Event("samples_degenerate", said, {"what": what}, step)]
     return []
 
