@@ -23,8 +23,7 @@ from posttrain_watchdog.model import Event, Metric, Row, TokenBatch
 from posttrain_watchdog.pipeline import Pipeline
 from posttrain_watchdog.replay import replay
 from posttrain_watchdog.sources import attempts, kinds
-from posttrain_watchdog.sources.readers import TokenReader
-from posttrain_watchdog.sources.tokens import nemo_rl, parquet, prime_rl, prime_rl_traces, roll, sglang, skyrl, slime
+from posttrain_watchdog.sources.tokens import nemo_rl, parquet, prime_rl, prime_rl_traces, roll, skyrl, slime
 
 DATA = ROOT / "tests" / "data" / "tokens"
 
@@ -51,8 +50,8 @@ def batches(*paths: Path) -> tuple[list[TokenBatch], list[tuple[str, str]]]:
         ("exp_001/train_data_step3.jsonl", kinds.TOKENS, "nemo_rl"),
         ("token_exports/step_12/rank_0.jsonl", kinds.TOKEN_FILE, "prime_rl"),
         ("traces.jsonl", kinds.TOKENS, "prime_rl_traces"),
-        ("sglang_requests.log", kinds.TOKENS, "sglang"),
-        ("sglang_metrics.log", kinds.TOKENS, "sglang"),
+        ("sglang_requests.log", kinds.RESPONSES, ""),
+        ("sglang_metrics.log", kinds.RESPONSES, ""),
         ("verl_rollouts.jsonl", kinds.TOKENS, "verl"),
         ("roll_board.jsonl", kinds.TOKENS, "roll"),
     ],
@@ -200,18 +199,6 @@ def test_prime_rl_traces_without_the_trainer_are_left_out() -> None:
 
 
 # --- engines and text
-
-
-def test_sglang_logs_are_read_and_give_a_run_nothing_to_compare() -> None:
-    batch = sglang.read(lines("sglang_requests.log"))
-    assert batch.token_ids is not None and batch.weight_version is not None and batch.temperature is not None
-    assert (batch.token_ids.tolist(), batch.weight_version.tolist()) == ([19, 151645], [12])
-    assert batch.temperature[0] == np.float32(0.9)
-    exported = sglang.read(lines("sglang_metrics.log"))
-    assert exported.finish_reason == ["length"]
-    assert exported.temperature is not None
-    assert exported.temperature[0] == np.float32(0.7)
-    assert list(TokenReader(sglang).read(lines("sglang_requests.log"))) == []
 
 
 def test_a_generated_text_in_a_dump_forges_no_metric() -> None:

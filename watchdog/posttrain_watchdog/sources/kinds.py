@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from posttrain_watchdog.sources import completion_tables, flight_recorder, tokens, wandb_file
+from posttrain_watchdog.sources.engines import request_log
 from posttrain_watchdog.sources.wire import masked_crc32c
 
 HEAD = 256 << 10
@@ -37,8 +38,6 @@ _MAGIC = {
     b"\x89PNG": "picture",
     b"SQLite format 3": "database",
 }
-_STAMP = re.compile(rb"^\[[^\]\[{}]{1,40}\] (?={)")
-"""The time in front of each of SGLang's request logs."""
 _NEVER_TEXT = tuple(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
 """Bytes that no text has, whatever its encoding."""
 _BINARY_SHARE = 20
@@ -163,7 +162,7 @@ def _text_kind(head: bytes) -> Kind:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    line = _STAMP.sub(b"", line.strip())
+    line = request_log.without_stamp(line.strip())
     if not line.startswith(b"{"):
         return None
     try:
@@ -179,7 +178,9 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_response(record: dict[str, Any]) -> bool:
-    """An answer of an OpenAI-like or SGLang engine, bare or beside its request."""
+    """An answer of an OpenAI-like or SGLang engine, bare or beside its request, or SGLang's own log of both."""
+    if request_log.recognises(record):
+        return True
     answer = record.get("response", record)
     if "request" in record and ("response" in record or "status" in record):
         return True

@@ -1,8 +1,9 @@
 """Requests and responses as gateways and rollout code write them: one JSON object a line.
 
 Promises: reads OpenAI completions and chat answers and SGLang's /generate, bare or beside their request under
-{"request", "status", "response"}; one `Answer` a choice. What is not an answer is skipped; nothing is judged here.
-NaN and infinities are accepted as bare words and as strings. Reads no clock and no file.
+{"request", "status", "response"}, and SGLang's own log of its requests (request_log.py); one `Answer` a choice. What is
+not an answer is skipped; nothing is judged here. NaN and infinities are accepted as bare words and as strings. Reads no
+clock and no file.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+
+from posttrain_watchdog.sources.engines import request_log
 
 OPENING = 4
 """first positions of an answer kept by name: answers to one prompt have the same contexts there"""
@@ -96,7 +99,9 @@ def recognises(record: Mapping[str, object]) -> bool:
 def read(lines: Sequence[bytes]) -> Iterator[Answer]:
     """The answers of complete lines."""
     for line in lines:
-        record = _decode(line)
+        record: Any = _decode(request_log.without_stamp(line))
+        if isinstance(record, dict) and request_log.recognises(record):
+            record = request_log.saved(record)
         if isinstance(record, dict) and recognises(record):
             yield from answers(record)
 
