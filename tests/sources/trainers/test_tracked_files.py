@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from posttrain_watchdog.model import Event, Row
-from posttrain_watchdog.sources.tensorboard import EventFile
-from posttrain_watchdog.sources.wandb_file import RunFile
+from posttrain_watchdog.sources import tensorboard, wandb_file
+from posttrain_watchdog.sources.tracker_file import TrackerFile
 from posttrain_watchdog.sources.wire import masked_crc32c
 from posttrain_watchdog.vocabulary.trainer import PREFIX
 
@@ -51,6 +51,11 @@ def short(items: list[Row | Event]) -> list[tuple[int | None, dict[str, float]]]
     ]
 
 
+def broken(reader: TrackerFile) -> bool:
+    assert isinstance(reader.frames, tensorboard.TFRecords)
+    return reader.frames.broken
+
+
 VERSION = framed(varint(1 << 3 | 1) + struct.pack("<d", 1000.0) + field(3, b"brain.Event:2"))
 
 
@@ -66,7 +71,7 @@ def test_tags_of_one_step_make_one_row_with_the_trainers_names() -> None:
         for step in (1, 2)
         for tag, value in (("loss", 0.5), ("reward", 0.25), ("sampling/importance_sampling_ratio/mean", 0.9))
     )
-    reader = EventFile()
+    reader = tensorboard.reader()
     assert short(reader.feed(data)) == [(1, {"loss": 0.5, "reward_mean": 0.25, "is_weight_mean": 0.9})]
     last = reader.close()
     assert short(last) == [(2, {"loss": 0.5, "reward_mean": 0.25, "is_weight_mean": 0.9})]
@@ -75,7 +80,7 @@ def test_tags_of_one_step_make_one_row_with_the_trainers_names() -> None:
 
 
 def test_other_trainers_are_told_by_their_tags_and_keep_their_signs() -> None:
-    reader = EventFile()
+    reader = tensorboard.reader()
     areal = [
         scalar("ppo_actor/update/behave_approx_kl/avg", -0.01, 3, tensor=True),
         scalar("ppo_actor/update/grad_norm", 2, 3),
@@ -88,7 +93,7 @@ def test_other_trainers_are_told_by_their_tags_and_keep_their_signs() -> None:
 @pytest.mark.parametrize("size", [1, 7, 100])
 def test_an_event_file_may_come_in_any_pieces(size: int) -> None:
     data = VERSION + b"".join(scalar(tag, 1.0, step) for step in range(1, 6) for tag in ("actor/pg_loss", "actor/lr"))
-    reader, found = EventFile(), []
+    reader, found = tensorboard.reader(), []
     for place in range(0, len(data), size):
         found += reader.feed(data[place : place + size])
     found += reader.close()
@@ -99,21 +104,21 @@ def test_an_event_file_may_come_in_any_pieces(size: int) -> None:
 def test_a_damaged_record_is_left_out_and_reading_goes_on() -> None:
     good, bad, after = (scalar("actor/pg_loss", float(n), n) for n in (1, 2, 3))
     bad = bad[:-6] + bytes([bad[-6] ^ 1]) + bad[-5:]
-    reader = EventFile()
+    reader = tensorboard.reader()
     found = reader.feed(good + bad + after) + reader.close()
     assert [step for step, _ in short(found)] == [1, 3]
-    assert reader.damaged == 1 and not reader.broken
+    assert reader.damaged == 1 and not broken(reader)
 
 
 def test_a_length_that_cannot_be_trusted_ends_the_file_without_memory() -> None:
-    reader = EventFile()
+    reader = tensorboard.reader()
     assert reader.feed(b"\xff" * 4096) == []
-    assert reader.broken and reader.damaged == 1
+    assert broken(reader) and reader.damaged == 1
     assert reader.feed(scalar("actor/pg_loss", 1.0, 1)) == []
 
 
 def test_a_gradient_that_is_nan_is_said() -> None:
-    reader = EventFile()
+    reader = tensorboard.reader()
     reader.feed(scalar("train/grad_norm", float("nan"), 4) + scalar("train/loss", 0.0, 4))
     assert [(i.kind, i.step) for i in reader.close() if isinstance(i, Event)] == [("nan_loss", 4)]
 
@@ -157,7 +162,7 @@ def metrics(step: int) -> dict[str, object]:
 
 
 def test_an_offline_wandb_run_gives_its_history() -> None:
-    reader = RunFile()
+    reader = wandb_file.reader()
     found = reader.feed(run_file(*(history(metrics(step), step) for step in (1, 2, 3)))) + reader.close()
     rows = [item for item in found if isinstance(item, Row)]
     assert [row.step for row in rows] == [1, 2, 3]
@@ -175,7 +180,7 @@ def test_an_offline_wandb_run_gives_its_history() -> None:
 def test_records_over_several_blocks_and_in_any_pieces() -> None:
     long = field(1, 99) + field(4, b"x" * 80_000)
     data = run_file(history(metrics(1), 1), long, history(metrics(2), 2))
-    reader, found = RunFile(), []
+    reader, found = wandb_file.reader(), []
     for place in range(0, len(data), 1013):
         found += reader.feed(data[place : place + 1013])
     assert [step for step, _ in short(found)] == [1, 2]
@@ -185,12 +190,12 @@ def test_records_over_several_blocks_and_in_any_pieces() -> None:
 def test_a_damaged_wandb_record_hides_no_other() -> None:
     data = bytearray(run_file(*(history(metrics(step), step) for step in (1, 2, 4))))
     data[data.index(b"actor/pg_loss", len(data) // 3)] ^= 1
-    reader = RunFile()
+    reader = wandb_file.reader()
     assert [step for step, _ in short(reader.feed(bytes(data)))] == [1, 4]
     assert reader.damaged == 1
 
 
 def test_the_trainers_own_step_goes_before_the_trackers_count_of_calls() -> None:
     values = {"_step": 17, "train/global_step": 5, "train/loss": 0.1, "train/grad_norm": 0.2}
-    reader = RunFile()
+    reader = wandb_file.reader()
     assert [step for step, _ in short(reader.feed(run_file(history(values, 17))))] == [5]

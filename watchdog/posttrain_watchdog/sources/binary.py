@@ -7,30 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from posttrain_watchdog.model import Event, Row
-from posttrain_watchdog.sources import kinds
-from posttrain_watchdog.sources.tensorboard import EventFile
-from posttrain_watchdog.sources.wandb_file import RunFile
+from posttrain_watchdog.sources import kinds, swanlab_file, tensorboard, wandb_file
 
 _CHUNK = 1 << 20
 
 
-class Reader(Protocol):
-    """Takes bytes as they come."""
-
-    def feed(self, data: bytes) -> list[Row | Event]: ...
-
-    def close(self) -> list[Row | Event]: ...
-
-    @property
-    def dialect(self) -> str: ...
-
-
-def reader_for(kind: str) -> Reader:
-    """The reader of a kind of kinds.BINARY."""
-    return EventFile() if kind == kinds.EVENTS else RunFile()
+_READERS = {kinds.EVENTS: tensorboard.reader, kinds.WANDB: wandb_file.reader, kinds.SWANLAB: swanlab_file.reader}
+"""By each kind of kinds.BINARY."""
 
 
 class Growing:
@@ -38,8 +23,8 @@ class Growing:
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path = path
-        self._kind = kind
-        self._reader = reader_for(kind)
+        self._new_reader = _READERS[kind]
+        self._reader = self._new_reader()
         self._offset = 0
 
     @property
@@ -52,13 +37,12 @@ class Growing:
         with self._path.open("rb") as file:
             file.seek(0, 2)
             if file.tell() < self._offset:
-                self._reader, self._offset = reader_for(self._kind), 0
+                self._reader, self._offset = self._new_reader(), 0
             file.seek(self._offset)
             while data := file.read(_CHUNK):
                 self._offset += len(data)
                 yield from self._reader.feed(data)
-        if isinstance(self._reader, EventFile):
-            yield from self._reader.flush()  # the last step's tags are complete when a writer has flushed
+        yield from self._reader.flush()  # the last step's keys are complete when a writer has flushed
 
     def close(self) -> list[Row | Event]:
         """What the file's end completes."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from posttrain_watchdog.sources import completion_tables, flight_recorder, tokens, wandb_file
+from posttrain_watchdog.sources import completion_tables, flight_recorder, swanlab_file, tokens, wandb_file
 from posttrain_watchdog.sources.engines import request_log
 from posttrain_watchdog.sources.wire import masked_crc32c
 
@@ -27,9 +27,10 @@ TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", 
 METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
 PROCESSES = "process list"
 FLIGHT = "flight recorder"
-WANDB, COMPLETIONS = "wandb run", "completions"
-BINARY = frozenset({EVENTS, WANDB})
+WANDB, SWANLAB, COMPLETIONS = "wandb run", "swanlab run", "completions"
+BINARY = frozenset({EVENTS, WANDB, SWANLAB})
 """Kinds of binary files that grow."""
+_RUNS = {wandb_file.MAGIC: WANDB, swanlab_file.MAGIC: SWANLAB}
 _MAGIC = {
     b"PK\x03\x04": "zip",
     b"PAR1": "parquet",
@@ -83,13 +84,14 @@ def classify(path: Path) -> Kind:
             return Kind(TOKEN_FILE, name)
     if _is_event_file(head):
         return Kind(EVENTS)
-    if head.startswith(wandb_file.MAGIC):
-        return Kind(WANDB)
+    for magic, name in _RUNS.items():
+        if head.startswith(magic):
+            return Kind(name)
     if completion_tables.accepts(path):
         return Kind(COMPLETIONS)
-    magic = next((what for sign, what in _MAGIC.items() if head.startswith(sign)), None)
-    if magic is not None:
-        raise Refused(f"is a {magic} file of no known kind")
+    what = next((what for sign, what in _MAGIC.items() if head.startswith(sign)), None)
+    if what is not None:
+        raise Refused(f"is a {what} file of no known kind")
     if sum(head.count(bytes([sign])) for sign in _NEVER_TEXT) > len(head) // _BINARY_SHARE:
         raise Refused("is binary, expected a log, a dump or metrics")
     return _text_kind(head)

@@ -2,7 +2,8 @@
 
 Promises: bytes may come in any pieces, as the file grows; every record's checksums are checked, a damaged record is
 left out and counted, and reading goes on behind it as long as its length can be trusted. Tags of one step make one row.
-Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto (TensorFlow 2.x, tensorboardX).
+Format: tensorflow/core/lib/io/record_writer.h and tensorflow/core/util/event.proto, as TensorBoard 2.21's own writer
+(the one of TensorFlow 2), torch 2.13 and tensorboardX 2.6 write it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.tracked import Tracked
-from posttrain_watchdog.sources.trainers.text import Numbers
+from posttrain_watchdog.sources.tracker_file import TrackerFile
 from posttrain_watchdog.sources.wire import fields, masked_crc32c
 
 _LONGEST_CHECKED = 1 << 16
@@ -21,43 +22,17 @@ _DT_FLOAT, _DT_DOUBLE, _DT_INT32, _DT_INT64 = 1, 2, 3, 9
 _TENSOR = {_DT_FLOAT: "f", _DT_DOUBLE: "d", _DT_INT32: "i", _DT_INT64: "q"}
 
 
-class EventFile:
-    """One file, fed as it grows."""
+class TFRecords:
+    """The framing: a length, its checksum, the record and the record's checksum."""
 
     def __init__(self) -> None:
         self.damaged = 0
-        """records left out because a checksum or their content was wrong"""
         self.broken = False
         """a length could not be trusted: nothing behind it is read"""
         self._rest = b""
-        self._tracked = Tracked()
-        self._numbers: Numbers = {}
-        self._step: int | None = None
-        self._time: float | None = None
 
-    @property
-    def dialect(self) -> str:
-        return self._tracked.trainer
-
-    def feed(self, data: bytes) -> list[Row | Event]:
-        """Rows of the steps that the data completes."""
-        found: list[Row | Event] = []
-        for record in self._records(data):
-            try:
-                found += self._take(record)
-            except (ValueError, struct.error, UnicodeError):
-                self.damaged += 1
-        return found
-
-    def flush(self) -> list[Row | Event]:
-        """The row of the last step, when nothing more of it came for a while."""
-        numbers, self._numbers = self._numbers, {}
-        return self._tracked.rows(numbers, self._step, self._time) if numbers else []
-
-    def close(self) -> list[Row | Event]:
-        return [*self.flush(), *self._tracked.last()]
-
-    def _records(self, data: bytes) -> Iterator[bytes]:
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The records that the data completes; longer ones than any scalar's are left out."""
         self._rest += data
         place = 0
         while not self.broken and len(self._rest) - place >= 12:
@@ -78,22 +53,23 @@ class EventFile:
                 yield record
         self._rest = b"" if self.broken else self._rest[place:]
 
-    def _take(self, record: bytes) -> list[Row | Event]:
-        time, step, values = 0.0, 0, []
-        for number, value in fields(record):
-            if number == 1 and isinstance(value, bytes):
-                (time,) = struct.unpack("<d", value)
-            elif number == 2 and isinstance(value, int):
-                step = value
-            elif number == 5 and isinstance(value, bytes):
-                values += [v for n, v in fields(value) if n == 1 and isinstance(v, bytes)]
-        scalars = [pair for value in values if (pair := _scalar(value)) is not None]
-        if not scalars or step >= 1 << 63:
-            return []
-        found = self.flush() if self._step != step or any(tag in self._numbers for tag, _ in scalars) else []
-        self._step, self._time = step, time
-        self._numbers.update(scalars)
-        return found
+
+def reader() -> TrackerFile:
+    """Reads one such file."""
+    return TrackerFile(TFRecords(), _take)
+
+
+def _take(record: bytes, tracked: Tracked) -> list[Row | Event]:
+    time, step, values = 0.0, 0, []
+    for number, value in fields(record):
+        if number == 1 and isinstance(value, bytes):
+            (time,) = struct.unpack("<d", value)
+        elif number == 2 and isinstance(value, int):
+            step = value
+        elif number == 5 and isinstance(value, bytes):
+            values += [v for n, v in fields(value) if n == 1 and isinstance(v, bytes)]
+    scalars = [pair for value in values if (pair := _scalar(value)) is not None]
+    return tracked.gather(scalars, step, time) if scalars and step < 1 << 63 else []
 
 
 def _scalar(message: bytes) -> tuple[str, float] | None:

@@ -1,10 +1,13 @@
 """Numbers that a tracker holds under a trainer's own keys: which trainer's they are, told by the keys.
 
 Trackers put `train/` in front of some trainers' keys and leave others as they are. The trainer is chosen once, by the
-first record of which most keys are known; what no table knows is kept under its own key.
+first record of which most keys are known; what no table knows is kept under its own key. Some trackers write a record
+a key: those of one step make one row.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainer_tables import STEP_KEYS, table_of, trainer_of
@@ -25,6 +28,9 @@ class Tracked:
         self._seen: set[str] = set()
         self._records = 0
         self._steps = StepCounter()
+        self._gathered: Numbers = {}
+        self._gathered_step: int | None = None
+        self._gathered_time: float | None = None
 
     def rows(self, numbers: Numbers, step: int | None, time: float | None) -> list[Row | Event]:
         """What one record gives. `step` is the tracker's own axis, used where the record has none of the trainer."""
@@ -38,8 +44,21 @@ class Tracked:
             return table.rows(numbers, step, time)
         return self._steps.told(step, time, table.rows(numbers, step, time))
 
+    def gather(self, scalars: Sequence[tuple[str, float]], step: int, time: float | None) -> list[Row | Event]:
+        """Takes some (key, number) of a step; gives the row of the step before where another one begins."""
+        begins = step != self._gathered_step or any(key in self._gathered for key, _ in scalars)
+        found = self.flush() if begins else []
+        self._gathered_step, self._gathered_time = step, time
+        self._gathered.update(scalars)
+        return found
+
+    def flush(self) -> list[Row | Event]:
+        """The row of what was gathered."""
+        numbers, self._gathered = self._gathered, {}
+        return self.rows(numbers, self._gathered_step, self._gathered_time) if numbers else []
+
     def last(self) -> list[Row | Event]:
-        return self._steps.last()
+        return [*self.flush(), *self._steps.last()]
 
     def _choose(self, numbers: Numbers) -> Table:
         self._seen.update(numbers)
