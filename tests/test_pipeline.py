@@ -39,6 +39,27 @@ def test_a_step_that_comes_back_after_a_restart_is_taken_up() -> None:
     assert resumed.live.value(Metric("posttrain_run_seconds_since_step")) == 6.0
 
 
+def test_a_dump_that_counts_from_zero_beside_a_log_that_counts_from_one() -> None:
+    both = run()
+    for at in range(1, 6):
+        both.take(Row({Metric("posttrain_trainer_loss"): 1.0}, at), 10.0 * at)
+        both.take(batch_of([10], [at - 1]), 10.0 * at + 5)
+    both.advance(60.0)
+    assert both.live.value(STEP) == 5.0
+    assert both.live.value(Metric("posttrain_run_step_seconds_median")) == 10.0
+    assert both.live.value(Metric("posttrain_run_seconds_since_step")) == 10.0
+
+
+def test_steps_that_are_read_in_one_go_say_nothing_of_the_pace() -> None:
+    late = run()
+    for at, steps in ((100.0, range(1, 31)), (110.0, range(31, 36)), (120.0, range(36, 41))):
+        for step in steps:
+            late.take(Row({Metric("posttrain_trainer_loss"): 1.0}, step), at)
+        late.advance(at)
+        median = late.live.value(Metric("posttrain_run_step_seconds_median"))
+        assert median == (None if at == 100.0 else 2.0)
+
+
 def test_a_finished_run_that_goes_on_is_not_finished() -> None:
     again = run()
     again.take(Row({Metric("posttrain_trainer_loss"): 1.0}, 1), 0.0)

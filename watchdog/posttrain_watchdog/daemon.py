@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,8 +25,9 @@ from posttrain_watchdog.alerting import kept
 from posttrain_watchdog.alerting.delivery import from_config
 from posttrain_watchdog.alerting.rules import RuleError
 from posttrain_watchdog.config import Config, RunConfig
+from posttrain_watchdog.continuity import Continuity, open_state, state_file
 from posttrain_watchdog.discovery import look
-from posttrain_watchdog.feed import Intake
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.model import Event, Metric, Row
 from posttrain_watchdog.notify import heartbeat_seconds, notify
 from posttrain_watchdog.pipeline import Pipeline, Tick
@@ -37,7 +37,7 @@ from posttrain_watchdog.sources.host.kernel_log import KernelLog
 from posttrain_watchdog.sources.host.memory import read as read_memory
 from posttrain_watchdog.sources.host.nvml import NvmlPoller
 from posttrain_watchdog.sources.readers import compared
-from posttrain_watchdog.state import State, StateError
+from posttrain_watchdog.state import StateError
 from posttrain_watchdog.status import Status
 from posttrain_watchdog.web.app import LOOPBACK_HOSTS, create_app
 
@@ -59,10 +59,11 @@ class Daemon:
         self._rule_paths = list(rule_paths)
         self._now = now
         self.pipeline = Pipeline(config, load(self._rule_paths, config.alerting.language))
-        self._state = _open_state(state_file(config))
+        self._state = open_state(state_file(config))
         for line in kept.restore(self._state, self.pipeline.evaluator):
             log.warning("%s", line)
         self._delivery = from_config(config, self._state, inhibit_rules=inhibit_rules())
+        self._continuity = Continuity(self._state)
         self.intakes: dict[str, Intake] = {}
         self._scrapers: list[Scraper] = []
         self._nvml = NvmlPoller() if config.nvml.enabled else None
@@ -74,15 +75,22 @@ class Daemon:
         self._set("build_info", 1.0, version=__version__)
         self._set("start_time_seconds", now())
         self._rules_loaded(ok=True)
-        for run in config.runs:
-            self.follow(run)
+        self.follow(*config.runs)
 
-    def follow(self, run: RunConfig) -> None:
-        """Follows a run from now on; one that is followed already gets what is new of it."""
+    def follow(self, *runs: RunConfig) -> None:
+        """Follows runs from now on; one that is followed already gets what is new of it."""
+        new = [run.name for run in runs if run.name not in self.intakes]
+        for run in runs:
+            self._follow(run)
+        taken = self._continuity.restore(self.pipeline, new, self._now(), lambda run, p: self.intakes[run].covers(p))
+        if taken:
+            log.info("going on where a former process stopped: %d readings, events and samples kept", taken)
+
+    def _follow(self, run: RunConfig) -> None:
         self.pipeline.run(run)
         known = self.intakes.get(run.name)
         if known is None:
-            self.intakes[run.name] = Intake(run)
+            self.intakes[run.name] = Intake(run, places=self._continuity.places(run.name))
         else:
             known.follow(run.paths)
         scraped = {each.url for each in self._scrapers}
@@ -140,14 +148,18 @@ class Daemon:
         now = self._now()
         for name, intake in self.intakes.items():
             run = self.pipeline.runs[name]
-            for _, item in intake.poll(now):
-                run.take(item, now)
+            for source, item in intake.poll(now):
+                at = now if source.last_item is None else source.last_item
+                run.take(item, at)
+                self._continuity.note(name, source.path, at, item)
+            self._continuity.save(name, intake.places())
             for source in intake.sources():
                 path = str(source.path)
                 self._set("source_up", float(not source.error), path=path, kind=source.label)
                 self._set("parse_errors_total", float(source.parse_errors), path=path)
                 if source.tail is not None:
                     self._set("lines_total", float(source.lines), path=path)
+                    self._set("files_lost_total", float(source.files_lost), path=path)
                     self._set("source_lag_bytes", float(source.tail.lag_bytes), path=path)
                 if source.last_item is not None:
                     self._set("source_last_data_timestamp_seconds", source.last_item, path=path)
@@ -170,6 +182,7 @@ class Daemon:
         """Writes down what must survive a restart, and who must be told."""
         try:
             kept.save(self._state, self.pipeline.evaluator)
+            self._continuity.save_onsets(self.pipeline)
         except StateError as error:
             self._count("job_failures_total", job="keep")
             log.error("alerts are not kept over a restart: %s", error)
@@ -363,23 +376,3 @@ class Daemon:
             await scraper.close()
         await self._delivery.close()
         self._state.close()
-
-
-def _open_state(path: Path | None) -> State:
-    """The state, in memory where the file cannot be had: a full disk must not end the watch."""
-    try:
-        state = State(path)
-    except StateError as error:
-        log.error("state is kept in memory alone: %s", error)
-        return State()
-    if state.set_aside is not None:
-        log.warning("the state file was damaged; it lies at %s now, and a new one was begun", state.set_aside)
-    return state
-
-
-def state_file(config: Config, environment: os._Environ[str] = os.environ) -> Path | None:
-    """Where state is kept over a restart; None keeps it in memory."""
-    if config.state:
-        return Path(config.state)
-    folder = environment.get("STATE_DIRECTORY", "").split(":")[0]
-    return Path(folder) / "state.sqlite" if folder else None

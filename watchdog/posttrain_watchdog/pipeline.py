@@ -62,10 +62,10 @@ class Run:
         self._samples = SampleTally()
         self._redone = Redone()
         self._filled: set[Metric] = set()
-        self._log_counts_steps = False
         self._from_sources: dict[tuple[str, tuple[tuple[str, str], ...]], Diagnosis] = {}
         self._published: set[str] = set()
         self._step_times: list[tuple[int, float]] = []
+        self._log_counts_steps = False
 
     def take(self, item: Item, now: float) -> None:
         """Feeds one item. `now` stands in where the item has no time of its own."""
@@ -91,6 +91,19 @@ class Run:
             self._take_event(item, now)
         else:
             self._weigh(item)
+
+    @property
+    def onsets(self) -> dict[str, int]:
+        """Since which step each cause is at work."""
+        found = self._incidents.onsets
+        return {**found, **self._tokens.onsets} if self._tokens is not None else dict(found)
+
+    def recall(self, onsets: Mapping[str, int]) -> None:
+        """Dates the causes at work back to when a former process first found them."""
+        for monitor in (self._incidents, self._tokens):
+            for cause in monitor.onsets if monitor is not None else ():
+                if monitor is not None and cause in onsets:
+                    monitor.onsets[cause] = min(monitor.onsets[cause], onsets[cause])
 
     def advance(self, now: float, *, final: bool = False) -> list[Diagnosis]:
         """Draws the conclusions of what came since the last call; publishes them as series."""
@@ -129,7 +142,10 @@ class Run:
         if self._filled:
             self._filled -= row.values.keys()
         if row.step is not None:
-            self._log_counts_steps = True
+            if not self._log_counts_steps:
+                # dumps may count from 0 where the log counts from 1: side by side they would seem to go back and forth
+                self._log_counts_steps = True
+                self._step_times.clear()
             self._step_seen(row.step, now if row.time is None else row.time)
 
     def _take_event(self, event: Event, now: float) -> None:
@@ -173,7 +189,7 @@ class Run:
         self._tokens.skip(batch.tokens - kept.tokens)
         self._tokens.observe(kept)
         steps = batch.step[batch.step >= 0]
-        if steps.size:
+        if steps.size and not self._log_counts_steps:
             self._step_seen(int(steps.max()), now)
 
     def _take_samples(self, part: Samples) -> None:
@@ -216,6 +232,8 @@ class Run:
             if step == self._step_times[-1][0]:
                 return
             self._step_times.clear()  # the run went back to a checkpoint
+        if self._step_times and self._step_times[-1][1] == at:
+            self._step_times.pop()  # read in one go: when each of them ended is not known
         self.step = step
         self._step_times = [*self._step_times[-_RECENT_STEPS:], (step, at)]
         self.finished = False
@@ -309,16 +327,21 @@ class Pipeline:
         store = self.store.dropped_series + self.store.dropped_points
         return store + sum(live.dropped for _, live in self._live())
 
-    def tick(self, now: float, *, final: bool = False) -> Tick:
-        """Concludes, stores every live value at `now`, evaluates the rules that are due.
-
-        A clock that was set back must not end the watch: until it has caught up, ticks share the newest time.
-        """
-        now = max(now, self.store.last_time or now)
+    def conclude(self, now: float, *, final: bool = False) -> dict[str, list[Diagnosis]]:
+        """Draws every run's conclusions and stores every live value at `now`."""
         diagnoses = {name: run.advance(now, final=final) for name, run in self.runs.items()}
         for name, live in self._live():
             # one writer a part, handed the very sequence of last time: the store then resolves no series anew
             self.store.append(now, *live.snapshot(), writer=f"live;{name}")
+        return diagnoses
+
+    def tick(self, now: float, *, final: bool = False) -> Tick:
+        """Concludes, and evaluates the rules that are due.
+
+        A clock that was set back must not end the watch: until it has caught up, ticks share the newest time.
+        """
+        now = max(now, self.store.last_time or now)
+        diagnoses = self.conclude(now, final=final)
         self.ticks += 1
         over = {name for name, run in self.runs.items() if run.finished}
         everything = bool(self.runs) and len(over) == len(self.runs)

@@ -8,7 +8,7 @@ from typing import Any
 
 from posttrain_watchdog import __version__
 from posttrain_watchdog.clock import Clock
-from posttrain_watchdog.feed import Intake
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.model import Metric
 from posttrain_watchdog.pipeline import Pipeline
 from posttrain_watchdog.promql.errors import PromQLError

@@ -1,4 +1,4 @@
-"""A process that reads a file into a table and keeps its place, and dies where it is told to.
+"""A process that takes the lines of a file as events and keeps its place, and dies where it is told to.
 
     python reading.py STATE LOG MOMENT COUNT
 
@@ -12,7 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
-from posttrain_watchdog.sources.checkpoints import Checkpoints
+from posttrain_watchdog.model import Event
+from posttrain_watchdog.sources.checkpoints import Checkpoints, Place
 from posttrain_watchdog.sources.tail import Tail
 from posttrain_watchdog.state import State
 
@@ -21,11 +22,10 @@ BUDGET = 700
 
 
 def main(state_path: str, log: str, moment: str, count: int) -> None:
-    checkpoints = Checkpoints(State(Path(state_path)))
-    with checkpoints.transaction() as connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS readings (line BLOB)")
+    state = State(Path(state_path))
+    checkpoints = Checkpoints(state)
     path = Path(log)
-    tail = Tail(path, checkpoints.load("run").get(path))
+    tail = Tail(path, checkpoints.places("run").get(path, Place()).position)
     idle = rounds = 0
 
     def die(here: str) -> None:
@@ -34,12 +34,13 @@ def main(state_path: str, log: str, moment: str, count: int) -> None:
 
     while idle < 3:
         found = False
-        with checkpoints.transaction() as connection:
-            for chunk in tail.poll(BUDGET):
-                rounds, found = rounds + (not found), True
-                connection.executemany("INSERT INTO readings VALUES (?)", [(line,) for line in chunk.lines])
-                die("before the place is saved")
-            checkpoints.save("run", {path: tail.position()})
+        for chunk in tail.poll(BUDGET):
+            rounds, found = rounds + (not found), True
+            for line in chunk.lines:
+                checkpoints.note("run", path, 1.0, Event("oom", line.decode()))
+            die("before the save")
+        with state.transaction():  # the outermost: so that there is a moment between the save and its commit
+            checkpoints.save("run", {path: Place(tail.position())})
             die("before the commit")
         die("after the commit")
         idle = 0 if found else idle + 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from posttrain_watchdog.model import Event
 from posttrain_watchdog.sources.checkpoints import Checkpoints
-from posttrain_watchdog.sources.tail import Position
 from posttrain_watchdog.state import State
 
 READING = Path(__file__).with_name("reading.py")
@@ -29,11 +28,11 @@ def read(state: Path, log: Path, moment: str = "never", count: int = 0) -> int:
 
 
 def stored(state: Path) -> list[bytes]:
-    connection = sqlite3.connect(state)
+    opened = State(state)
     try:
-        return [line for (line,) in connection.execute("SELECT line FROM readings ORDER BY rowid")]
+        return [kept.item.text.encode() for kept in Checkpoints(opened).items() if isinstance(kept.item, Event)]
     finally:
-        connection.close()
+        opened.close()
 
 
 def write(log: Path, first: int, count: int) -> list[bytes]:
@@ -50,7 +49,7 @@ def rotate(log: Path) -> None:
     log.replace(log.with_name("train.log.1"))
 
 
-@pytest.mark.parametrize("moment", ["before the place is saved", "before the commit", "after the commit"])
+@pytest.mark.parametrize("moment", ["before the save", "before the commit", "after the commit"])
 def test_killed_where_it_hurts(moment: str, tmp_path: Path) -> None:
     state, log = tmp_path / "state.sqlite", tmp_path / "train.log"
     truth = write(log, 0, 400)
@@ -73,7 +72,7 @@ def test_killed_again_and_again_while_the_log_is_rotated(seed: int, tmp_path: Pa
     assert read(state, log) == 0  # from here on there is a place to go on from
     for _ in range(4):
         truth += write(log, len(truth), chance.randrange(100, 500))
-        moment = chance.choice(["before the place is saved", "before the commit", "after the commit"])
+        moment = chance.choice(["before the save", "before the commit", "after the commit"])
         assert read(state, log, moment, chance.randrange(1, 4)) == -signal.SIGKILL
         if chance.random() < 0.5:
             rotate(log)
@@ -82,27 +81,3 @@ def test_killed_again_and_again_while_the_log_is_rotated(seed: int, tmp_path: Pa
             truth += write(log, len(truth), 10)
     assert read(state, log) == 0
     assert stored(state) == truth
-
-
-def test_places_come_back_as_they_were(tmp_path: Path) -> None:
-    state = State(tmp_path / "state.sqlite")
-    first, second = Path("/logs/a.log"), Path("/logs/b.log")
-    place = Position(2**63 + 1, 2**64 - 1, "head", 256, 1 << 40)
-    checkpoints = Checkpoints(state)
-    checkpoints.save("run", {first: place, second: None})
-    checkpoints.save("other", {second: place})
-    state.close()
-    again = Checkpoints(State(tmp_path / "state.sqlite"))
-    assert again.load("run") == {first: place}
-    again.forget("run", [first])
-    assert again.load("run") == {}
-    assert again.load("other") == {second: place}
-
-
-def test_a_failure_inside_takes_the_place_back_too() -> None:
-    checkpoints = Checkpoints(State(None))
-    place = Position(1, 2, "head", 4, 10)
-    with pytest.raises(RuntimeError), checkpoints.transaction():
-        checkpoints.save("run", {Path("a"): place})
-        raise RuntimeError
-    assert checkpoints.load("run") == {}

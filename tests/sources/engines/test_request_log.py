@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from posttrain_watchdog.config import RunConfig
-from posttrain_watchdog.feed import Intake, open_feeds
+from posttrain_watchdog.feed import open_feeds
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.sources import kinds
 from posttrain_watchdog.sources.engines import request_log
 from posttrain_watchdog.sources.engines.monitor import EngineMonitor

@@ -49,6 +49,21 @@ def test_messages_come_once_over_restarts_of_journalctl(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_messages_are_as_old_as_the_journal_says(tmp_path: Path) -> None:
+    store = tmp_path / "journal"
+    stamps = ["1764608352000001", "1764608352999999", "1764608353000000", "soon", None]
+    lines = [{"__CURSOR": str(n), "MESSAGE": f"m{n}", "__REALTIME_TIMESTAMP": at} for n, at in enumerate(stamps)]
+    store.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal = Journal("train.service", lambda *_: [sys.executable, "-c", PRINT, str(store), ""])
+    found = []
+    while not journal.error:
+        found += [(chunk.lines, chunk.time) for chunk in journal.poll()]
+    seconds = {time for _, time in found}
+    assert seconds == {1764608352.0, 1764608353.0, None}
+    assert [line for lines, time in found if time == 1764608352.0 for line in lines] == [b"m0", b"m1"]
+    journal.close()
+
+
 def test_without_journalctl_it_says_so() -> None:
     journal = Journal("train.service", lambda *_: ["/nonexistent/journalctl"])
     assert list(journal.poll()) == []

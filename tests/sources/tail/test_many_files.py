@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from posttrain_watchdog.config import RunConfig
-from posttrain_watchdog.feed import Intake
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.model import Row
 
 

@@ -18,7 +18,8 @@ from conftest import ROOT
 from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
 from posttrain_watchdog.consistency.monitor import Monitor
-from posttrain_watchdog.feed import Intake, open_feeds
+from posttrain_watchdog.feed import open_feeds
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.model import Event, Metric, Row, TokenBatch
 from posttrain_watchdog.pipeline import Pipeline
 from posttrain_watchdog.replay import replay

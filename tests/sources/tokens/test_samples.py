@@ -13,7 +13,8 @@ import torch
 
 from posttrain_watchdog.alerting.rules import RuleSet
 from posttrain_watchdog.config import Config, RunConfig
-from posttrain_watchdog.feed import Intake, open_feeds
+from posttrain_watchdog.feed import open_feeds
+from posttrain_watchdog.intake import Intake
 from posttrain_watchdog.model import Event, Metric
 from posttrain_watchdog.pipeline import Pipeline, Run
 from posttrain_watchdog.replay import replay

@@ -46,7 +46,7 @@ class Monitor:
         self._skipped = 0
         self._fresh = False
         self._diagnoses: list[Diagnosis] = []
-        self._since: dict[str, int] = {}
+        self.onsets: dict[str, int] = {}
 
     def observe(self, batch: TokenBatch) -> None:
         """Takes the sequences of any number of steps. A step is finished when a later one arrives."""
@@ -91,11 +91,11 @@ class Monitor:
         """A cause that has been said aloud keeps its onset when the steps around it leave the windows."""
         dated = []
         for each in found:
-            first = self._since.get(each.cause)
+            first = self.onsets.get(each.cause)
             if first is not None and each.first_step is not None and first < each.first_step:
                 each = replace(each, first_step=first)  # noqa: PLW2901
             dated.append(each)
-        self._since = {d.cause: d.first_step for d in dated if d.confidence >= ALOUD and d.first_step is not None}
+        self.onsets = {d.cause: d.first_step for d in dated if d.confidence >= ALOUD and d.first_step is not None}
         return dated
 
     def _within_budget(self, part: TokenBatch) -> TokenBatch:

@@ -45,7 +45,7 @@ class Monitor:
         self.failed: dict[str, str] = {}
         """cause -> why its judge could not be asked"""
         self._judges = judges()
-        self._since: dict[str, int] = {}
+        self.onsets: dict[str, int] = {}
         self._published: tuple[int | None, int] = (None, 0)
 
     def observe(self, item: Row | Event) -> None:
@@ -69,7 +69,7 @@ class Monitor:
                 self.failed[cause] = f"{type(error).__name__}: {error}"
                 continue
             if finding is None:
-                self._since.pop(cause, None)
+                self.onsets.pop(cause, None)
                 continue
             found.append(self._diagnosis(cause, finding, set(named)))
         return sorted(found, key=lambda d: -d.confidence)
@@ -87,8 +87,8 @@ class Monitor:
         if step is not None:
             step = int(step)
             # the judges' windows move on; the fault is as old as when it was first found
-            step = self._since.setdefault(cause, step)
-            step = self._since[cause] = min(step, finding.first_step if finding.first_step is not None else step)
+            step = self.onsets.setdefault(cause, step)
+            step = self.onsets[cause] = min(step, finding.first_step if finding.first_step is not None else step)
         confidence = finding.confidence
         weightier = named - _ABOUT_REPORTING if cause == "mismatch_growing" else named
         if cause in _GENERAL and weightier - {"healthy", "unknown"}:

@@ -21,11 +21,14 @@ _READERS = {kinds.EVENTS: tensorboard.reader, kinds.WANDB: wandb_file.reader, ki
 class Growing:
     """One file of such a kind."""
 
-    def __init__(self, path: Path, kind: str) -> None:
+    def __init__(self, path: Path, kind: str, start: int = 0) -> None:
+        """`start`: what is before it gave its items in a former process, and is read for what it means to the rest."""
         self._path = path
         self._new_reader = _READERS[kind]
         self._reader = self._new_reader()
-        self._offset = 0
+        self._told = start
+        self.offset = 0
+        """bytes read"""
 
     @property
     def dialect(self) -> str:
@@ -35,12 +38,17 @@ class Growing:
     def poll(self) -> Iterator[Row | Event]:
         """What the bytes written since the last call complete. Raises OSError, and ValueError for another format."""
         with self._path.open("rb") as file:
-            file.seek(0, 2)
-            if file.tell() < self._offset:
-                self._reader, self._offset = self._new_reader(), 0
-            file.seek(self._offset)
+            size = file.seek(0, 2)
+            if size < max(self.offset, self._told):
+                self._reader, self.offset, self._told = self._new_reader(), 0, 0
+            file.seek(self.offset)
+            while self.offset < self._told and (data := file.read(min(_CHUNK, self._told - self.offset))):
+                self.offset += len(data)
+                self._reader.feed(data)
+                if self.offset == self._told:
+                    self._reader.flush()
             while data := file.read(_CHUNK):
-                self._offset += len(data)
+                self.offset += len(data)
                 yield from self._reader.feed(data)
         yield from self._reader.flush()  # the last step's keys are complete when a writer has flushed
 

@@ -8,9 +8,12 @@ what journalctl does: `error` says it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -18,6 +21,7 @@ import orjson
 from posttrain_watchdog.sources.open_file import CHUNK, Chunk, OpenFile
 
 MAX_RECORD = 16 << 20
+_MICROSECONDS = re.compile(r"\d{1,17}")
 Command = Callable[[str, str], Sequence[str]]
 
 
@@ -60,9 +64,10 @@ class Journal:
                 return
             budget -= len(data)
             for chunk in self._lines.take(data):
-                messages = [m for record in chunk.lines for m in self._messages(record)]
-                if messages:
-                    yield Chunk(messages, chunk.offset)
+                for time, records in groupby(map(self._record, chunk.lines), key=itemgetter(0)):
+                    messages = [message for _, those in records for message in those]
+                    if messages:
+                        yield Chunk(messages, chunk.offset, time)
 
     def finish(self) -> Iterator[Chunk]:
         """Nothing: the journal has whole messages only."""
@@ -100,17 +105,22 @@ class Journal:
         self.close()
         self.error = f"journalctl ended with code {process.returncode}; it is started again"
 
-    def _messages(self, record: bytes) -> list[bytes]:
+    def _record(self, record: bytes) -> tuple[float | None, list[bytes]]:
+        """(second in which it was written, its lines)"""
         try:
             found: Any = orjson.loads(record)
         except orjson.JSONDecodeError:
-            return []
+            return None, []
         if not isinstance(found, dict):
-            return []
+            return None, []
         cursor = found.get("__CURSOR")
         if isinstance(cursor, str):
             self.cursor = cursor
+        written = found.get("__REALTIME_TIMESTAMP")
+        time = (
+            float(int(written) // 1_000_000) if isinstance(written, str) and _MICROSECONDS.fullmatch(written) else None
+        )
         message = found.get("MESSAGE")
         if isinstance(message, list):  # bytes that are no text come as numbers
             message = bytes(b for b in message if isinstance(b, int) and 0 <= b < 256).decode("utf-8", "replace")
-        return message.encode("utf-8", "replace").split(b"\n") if isinstance(message, str) else []
+        return time, message.encode("utf-8", "replace").split(b"\n") if isinstance(message, str) else []

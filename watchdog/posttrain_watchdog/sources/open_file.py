@@ -39,6 +39,8 @@ class Chunk:
 
     lines: list[bytes]
     offset: int
+    time: float | None = None
+    """seconds since the epoch at which they were written, where the source itself says so"""
 
 
 class Emptied(Exception):

@@ -66,9 +66,15 @@ class Reader(Protocol):
     def dialect(self) -> str:
         """What the lines turned out to be, for people."""
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether what a line gives depends on the lines before it (a step told earlier, a counter's last value)."""
+
 
 class LogReader:
     """Any text log: a trainer's dialect, an engine's, a table of memory, and the lines in which things go wrong."""
+
+    looks_back = True
 
     def __init__(self, logging_steps: int = 1) -> None:
         self._trainer = Follower(logging_steps)
@@ -114,6 +120,8 @@ class TokenReader:
     `path` may say what the lines do not, such as the step. A form that holds one side only (`ONE_SIDED`) gives no
     tokens: half a comparison would look like missing data. A line that cannot be read is counted and hides no other.
     """
+
+    looks_back = False
 
     def __init__(self, module: ModuleType, path: Path | None = None) -> None:
         self._module = module
@@ -178,6 +186,7 @@ class ScrapeReader:
     """An engine's /metrics, scraped again and again into one file."""
 
     dialect = ""
+    looks_back = True
 
     def __init__(self) -> None:
         self._log = ScrapeLog()
@@ -193,6 +202,7 @@ class WholeTextReader:
     """A file that says something only as a whole: its lines are collected, then `read_text` has them."""
 
     dialect = ""
+    looks_back = True
 
     def __init__(self, read_text: Callable[[str], Iterator[Item]]) -> None:
         self._read_text = read_text
@@ -222,6 +232,7 @@ class AnswerReader:
     """Requests and answers as a gateway or a rollout writes them."""
 
     dialect = ""
+    looks_back = False
 
     def read(self, lines: Sequence[bytes]) -> Iterator[Item]:
         answers = list(responses.read(lines))

@@ -175,7 +175,7 @@ class Tail:
                 yield from self._read(old)
         place = old.position() if old.identity[1] else self._place
         first = place is None
-        resumed = place is not None and _fits(place, fresh.identity, head, info.st_size)
+        resumed = place is not None and fits(place, fresh.identity, head, info.st_size)
         self._place = None
         if resumed and place is not None:
             if old.identity[1] and not old.is_open:
@@ -195,7 +195,7 @@ class Tail:
     def _between(self, place: Position, old: OpenFile) -> Iterator[Chunk]:
         """The rest of the old file, and files that came and went since it was last seen."""
         siblings = beside(self.path)
-        own = _own(place, siblings)
+        own = own_of(place, siblings)
         if old.is_open:
             self.rewritten += old.links() == 0
             self._retire(old)
@@ -242,7 +242,7 @@ class Tail:
         file = self._file
         siblings = beside(self.path)
         place = file.position()
-        own = _own(place, [s for s in siblings if s.identity != file.identity])
+        own = own_of(place, [s for s in siblings if s.identity != file.identity])
         if own is not None:
             for data in own.content(file.offset):
                 yield from file.take(data)
@@ -304,7 +304,7 @@ class Tail:
         file.release()
 
 
-def _fits(place: Position, identity: Identity, head: bytes, size: int) -> bool:
+def fits(place: Position, identity: Identity, head: bytes, size: int) -> bool:
     """Whether the file is the one of this place, with as much in it as was read."""
     return (place.device, place.inode) == identity and size >= place.offset and _same_head(place, head)
 
@@ -313,10 +313,10 @@ def _same_head(place: Position, head: bytes) -> bool:
     return len(head) >= place.head_length and digest(head[: place.head_length]) == place.head
 
 
-def _own(place: Position, siblings: list[Rotated]) -> Rotated | None:
+def own_of(place: Position, siblings: list[Rotated]) -> Rotated | None:
     """Where the file of this place is now: renamed, or copied, or packed."""
     for each in siblings:
-        if _fits(place, each.identity, each.head(), each.size):
+        if fits(place, each.identity, each.head(), each.size):
             return each
     if not place.head_length:
         return None

@@ -19,6 +19,12 @@ METRICS: tuple[Spec, ...] = (
     ),
     Spec(PREFIX + "lines_total", "Lines read", kind="counter", labels=("path",)),
     Spec(PREFIX + "parse_errors_total", "Records that could not be read", kind="counter", labels=("path",)),
+    Spec(
+        PREFIX + "files_lost_total",
+        "Times a file was emptied or replaced and what it held before could not be found, read or not",
+        kind="counter",
+        labels=("path",),
+    ),
     Spec(PREFIX + "nvml_up", "1 while NVML answers, 0 where there is no GPU or driver"),
     Spec(PREFIX + "series", "Series in memory"),
     Spec(PREFIX + "series_dropped_total", "Series or points dropped at the caps", kind="counter"),
