@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from posttrain_watchdog.model import TokenBatch
 from posttrain_watchdog.sources.tokens import native
@@ -32,11 +35,12 @@ def read(lines: Sequence[bytes], path: Path | None = None) -> TokenBatch:
     named = _STEP.search(path.name) if path is not None else None
     step = int(named.group(1)) if named else -1
     records = [_sequence(record, step) for record in native.records(lines) if recognises(record)]
-    if not any(any(x for x, m in zip(r["trainer_logprobs"], r["counted"], strict=False) if m) for r in records):
+    if not any(any(compress(r["trainer_logprobs"], r["mask"])) for r in records):
         records = []
-    for record in records:
-        del record["counted"]
-    return native.from_records(records)
+    kept = np.array([r.pop("kept") for r in records], np.bool_)
+    batch = native.from_records(records, prompts=True)
+    batch.mask &= np.repeat(kept, np.diff(batch.offsets))
+    return batch
 
 
 def superseded(paths: Sequence[Path]) -> set[Path]:
@@ -64,32 +68,24 @@ def _one(value: Any) -> Any:
 
 
 def _sequence(record: Mapping[str, Any], step: int) -> dict[str, Any]:
-    engine, trainer, counts = (
-        _listed(record.get(name)) for name in ("generation_logprobs", "prev_logprobs", "token_loss_mask")
-    )
-    length = _one(record.get("input_lengths"))
-    end = min(int(length), len(engine)) if isinstance(length, (int, float)) else len(engine)
-    given = (i for i in range(1, end) if engine[i] or (i < len(counts) and counts[i]))
-    start = next(given, min(1, end))
-    kept = _one(record.get("sample_loss_mask"))
-    kept = 1.0 if kept is None else float(kept)
-    counted = counts[start:end]
+    engine = _listed(record["generation_logprobs"])
+    counted = _listed(record["token_loss_mask"])
+    length, kept = _one(record.get("input_lengths")), _one(record.get("sample_loss_mask"))
+    end = int(length) if isinstance(length, (int, float)) else len(engine)
     found: dict[str, Any] = {
         "step": record.get("step", step),
-        "engine_logprobs": engine[start:end],
-        "trainer_logprobs": trainer[start:end],
-        "mask": counted if kept > 0 else [0] * len(counted),
-        "counted": counted,
-        "prompt_length": start,
-        "reward": _one(record.get("rewards")),
+        "engine_logprobs": engine,
+        "trainer_logprobs": _listed(record["prev_logprobs"]),
+        "token_ids": _listed(record.get("token_ids")) or None,
+        "mask": counted,
     }
-    ids = record.get("token_ids")
-    if ids is not None:
-        found["token_ids"] = _listed(ids)[start:end]
+    if end < len(engine):
+        found |= {name: value[:end] for name, value in found.items() if isinstance(value, list)}
+    found["kept"] = kept is None or float(kept) > 0
     advantages = _one(record.get("advantages"))
     if isinstance(advantages, list):
-        advantages = next((a for a, c in zip(advantages[start:end], counted, strict=False) if c), None)
-    found["advantage"] = advantages
+        advantages = next(compress(advantages, counted), None)
+    found["advantage"], found["reward"] = advantages, _one(record.get("rewards"))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from posttrain_watchdog.model import TokenBatch
 from posttrain_watchdog.sources.tokens import native
+from posttrain_watchdog.sources.tokens.sheet import Record
 
 
 def accepts(path: Path) -> bool:
@@ -29,7 +30,7 @@ def read_file(path: Path) -> TokenBatch:
 
     shape = _shape(path)
     with parquet.ParquetFile(path) as file:
-        records: list[native.Record] = []
+        records: list[Record] = []
         for group in range(file.num_row_groups):
             records += file.read_row_group(group, columns=list(shape)).to_pylist()
     return native.from_records(records)

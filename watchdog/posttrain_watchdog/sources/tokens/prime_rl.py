@@ -11,6 +11,7 @@ Source: prime-rl trainer/rl/token_export.py, schema_version 1; null stands for n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -46,29 +47,25 @@ def read_file(path: Path) -> TokenBatch:
 def read(lines: Sequence[bytes]) -> TokenBatch:
     """Complete lines as one batch. Raises ValueError where a line is no JSON object."""
     records = (_sequence(record) for record in native.records(lines) if recognises(record))
-    return native.from_records([r for r in records if r is not None])
+    return native.from_records([r for r in records if r is not None], prompts=True)
 
 
 def _sequence(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    engine, trainer = record["inference_logprobs"], record["trainer_logprobs"]
     mask = _policy_mask(record)
-    start = next((i for i, counts in enumerate(mask) if i and (counts or engine[i])), None)
-    if start is None or not any(mask):
+    if not any(mask):
         return None
     found: dict[str, Any] = {
         "step": record.get("step"),
-        "engine_logprobs": engine[start:],
-        "trainer_logprobs": trainer[start:],
-        "mask": mask[start:],
-        "prompt_length": start,
+        "engine_logprobs": record["inference_logprobs"],
+        "trainer_logprobs": record["trainer_logprobs"],
+        "mask": mask,
+        "token_ids": record.get("token_ids"),
+        "entropy": record.get("entropy"),
         "labels": {"rank": str(record.get("rank", "")), "env": str(record.get("env_name", ""))},
     }
-    for name, ours in (("token_ids", "token_ids"), ("entropy", "entropy")):
-        if isinstance(record.get(name), list):
-            found[ours] = record[name][start:]
     advantages = record.get("advantages")
     if isinstance(advantages, list):
-        found["advantage"] = next((a for a, m in zip(advantages, mask, strict=False) if m), None)
+        found["advantage"] = next(compress(advantages, mask), None)
     return found
 
 
@@ -76,6 +73,6 @@ def _policy_mask(record: Mapping[str, Any]) -> list[bool]:
     mask: list[bool] = record["loss_mask"]
     weights = [w for name in ("rl_weights", "ref_kl_weights") if isinstance(w := record.get(name), list)]
     given = [w for w in weights if w.count(None) < len(w)]
-    if not given or weights[0].count(None) == len(weights[0]):
+    if not given or given[0] is not weights[0]:
         return mask  # null rl_weights: the whole mask is the policy's
     return [bool(m) and any(w[i] not in (None, 0) for w in given if i < len(w)) for i, m in enumerate(mask)]
