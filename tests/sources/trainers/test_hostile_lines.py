@@ -211,3 +211,41 @@ def test_no_line_ever_raises(line: str) -> None:
     for each in (trl(1), line, trl(2), verl(1), line, line, verl(2)):
         list(follower.feed(each))
     list(follower.close())
+
+
+def test_the_only_record_after_a_restart_comes_out_at_the_logs_end() -> None:
+    lines = [trl(step) for step in (1, 2, 3, 4, 3)]
+    assert [step for step, _ in rows(*lines)] == [1, 2, 3, 4, 3]
+    assert events(*lines) == [("resumed", 3)]
+
+
+def test_a_held_record_comes_out_before_the_run_is_finished() -> None:
+    finished = "{'train_runtime': '38.47', 'train_samples_per_second': '1.04', 'train_loss': '-0.09', 'epoch': '0.03'}"
+    lines = [trl(1), trl(2), trl(3), trl(4), trl(3), finished]
+    assert [step for step, _ in rows(*lines)] == [1, 2, 3, 4, 3]
+    assert events(*lines) == [("resumed", 3), ("run_finished", 3)]
+
+
+@pytest.mark.parametrize("epoch", ["99", "0.001"])
+def test_a_line_of_a_completion_at_the_logs_end_is_no_record(epoch: str) -> None:
+    line = f"{{'loss': '99', 'grad_norm': '99', 'learning_rate': '99', 'epoch': '{epoch}'}}"
+    assert [step for step, _ in rows(trl(1), trl(2), line)] == [1, 2]
+    assert events(trl(1), trl(2), line) == []
+
+
+def bar(step: int, total: int = 400) -> str:
+    return f"\r  1%|          | {step}/{total} [00:10<05:00, 41.2s/it]"
+
+
+def test_a_bar_that_went_back_as_well_confirms_a_restart_at_once() -> None:
+    follower = Follower()
+    lines = [bar(7) + "\r" + trl(7), bar(8) + "\r" + trl(8), bar(8) + bar(0) + bar(5) + "\r" + trl(5)]
+    items = [item for line in lines for item in follower.feed(line)]
+    assert [i.step for i in items if isinstance(i, Row)] == [7, 8, 5]
+    assert [(i.kind, i.step) for i in items if isinstance(i, Event)] == [("resumed", 5)]
+
+
+def test_a_bar_from_before_a_restart_tells_no_step_of_the_run_behind_it() -> None:
+    before = [bar(step, 10) + "\r" + trl(step) for step in (7, 8, 9, 10)] + [bar(10, 10)]
+    again = [bar(step, 9) + "\r" + trl(step) for step in (8, 9)]
+    assert [step for step, _ in rows(*before, *again)] == [7, 8, 9, 10, 8, 9]

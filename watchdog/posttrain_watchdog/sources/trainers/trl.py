@@ -132,7 +132,14 @@ class Dialect:
         return self._read(line)
 
     def close(self) -> Iterable[Row | Event]:
-        return self._steps.last()
+        return self._last()
+
+    def _last(self) -> list[Row | Event]:
+        """What nothing can confirm any more: a held record that has the keys of those before it."""
+        held, self._held = self._held, None
+        if held is None or not self._steps.usual(held[1].keys):
+            return self._steps.last()
+        return [*self._gone_back(*held), *self._at_epoch(*held), *self._steps.last()]
 
     def _note_bar(self, done: int, total: int) -> None:
         """The trainer's own bar is the longest one; those of an evaluation are shorter."""
@@ -175,7 +182,8 @@ class Dialect:
         plan = self._plans[keys] if keys in self._plans else self._plan(keys)
         if plan is None:
             if "train_runtime" in keys:
-                return [*self._steps.last(), Event("run_finished", line[:300], {}, self._steps.step, time)]
+                self._bar, self._bars_total = None, 0  # another run's may be shorter
+                return [*self._last(), Event("run_finished", line[:300], {}, self._steps.step, time)]
             return ()
         table, step_place, epoch_place = plan
         step = None if step_place is None else whole(values[step_place])
@@ -213,19 +221,28 @@ class Dialect:
         if follows:
             self._held = None
             return self._at_epoch(epoch, record)
+        if self._bar is not None and epoch < self._epochs[-1][0] and self._bar[0] < (self._steps.step or 0):
+            self._held = None  # the bar went back as well
+            return [*self._gone_back(epoch, record), *self._at_epoch(epoch, record)]
         if held is None or epoch < held[0]:
             self._held = (epoch, record)
             return []
         self._held = None
-        resumed: list[Row | Event] = []
-        if held[0] < self._epochs[-1][0]:
-            place = bisect_left(self._epochs, (held[0], -1))
-            before, step = self._steps.step, self._epochs[place - 1][1] if place else 0
-            del self._epochs[place:]
-            self._steps.step = step
-            told = f"steps go back from {before} to {step + 1}"
-            resumed = [Event("resumed", told, {"step": str(step + 1)}, step + 1, held[1].time)]
-        return [*resumed, *self._at_epoch(*held), *self._at_epoch(epoch, record)]
+        return [*self._gone_back(*held), *self._at_epoch(*held), *self._at_epoch(epoch, record)]
+
+    def _gone_back(self, epoch: float, record: _Record) -> list[Row | Event]:
+        """Goes back to where the epoch was reached first, and says so; nothing where it lies ahead."""
+        if epoch >= self._epochs[-1][0]:
+            return []
+        place = bisect_left(self._epochs, (epoch, -1))
+        before, step = self._steps.step, self._epochs[place - 1][1] if place else 0
+        del self._epochs[place:]
+        if self._bar is not None and self._bar[0] >= (before or 0):
+            self._bar = None  # drawn before the run went back
+        self._steps.step = step
+        first = step + 1 if self._bar is None else self._bar[0] or step + 1
+        told = f"steps go back from {before} to {first}"
+        return [Event("resumed", told, {"step": str(first)}, first, record.time)]
 
     def _follows(self, epoch: float) -> bool:
         if not self._epochs:
