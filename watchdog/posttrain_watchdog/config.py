@@ -80,7 +80,6 @@ class EngineEndpoint(_Section):
 
 
 class ImportanceConfig(_Section):
-    mode: str = "sequence_truncate"
     cap: float = Field(default=10.0, gt=0)
     """upper bound of the importance ratio (the guide's 10.0)"""
 
@@ -110,9 +109,6 @@ class RunConfig(_Section):
     engines: list[EngineEndpoint] = Field(default_factory=list)
     logging_steps: int = Field(default=1, gt=0)
     temperature: float | None = None
-    updates_per_rollout: int | None = None
-    asynchronous: bool = False
-    max_staleness: int | None = None
     labels: dict[str, str] = Field(default_factory=dict)
 
 

@@ -177,7 +177,6 @@ class Run:
             self._tokens = Monitor(
                 Settings(
                     cap=self._config.importance_sampling.cap,
-                    importance_mode=self._config.importance_sampling.mode,
                     initial_factor=calibration.initial_factor,
                     decay_steps=calibration.decay_steps,
                     correction_freq=calibration.correction_freq,

@@ -11,8 +11,6 @@ class Settings:
 
     cap: float = 10.0
     """upper bound of the importance ratio, for what it would clip"""
-    importance_mode: str = "sequence_truncate"
-    """how the trainer applies it: a name of importance.MODES"""
     initial_factor: float = 1.0
     decay_steps: float = 0.0
     """0 keeps the calibration factor constant"""
