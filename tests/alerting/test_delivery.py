@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from posttrain_watchdog.alerting.notification import Notice, Notification, finge
 from posttrain_watchdog.alerting.outbox import LONGEST_RETRY, Outbox, pause
 from posttrain_watchdog.alerting.receivers import build, email, kinds
 from posttrain_watchdog.alerting.receivers.email import compose
-from posttrain_watchdog.alerting.transport import Outcome, ReceiverError, ReceiverSettings
-from posttrain_watchdog.config import AlertingConfig, ReceiverConfig
+from posttrain_watchdog.alerting.transport import HttpReceiver, Outcome, ReceiverError, ReceiverSettings, Request
+from posttrain_watchdog.config import AlertingConfig, ConfigError, ReceiverConfig
 from posttrain_watchdog.config import parse as parse_config
 from posttrain_watchdog.model import Alert
 from posttrain_watchdog.state import State, StateError
@@ -596,3 +596,36 @@ def test_an_alertmanager_is_told_again_and_again_and_of_the_end() -> None:
         "1970-01-01T00:06:05.000Z",
         "1970-01-01T00:02:30.000Z",
     ]
+
+
+class _Body(httpx.AsyncByteStream):
+    """An answer whose end never comes."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self.silent = silent
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1024
+            if self.silent:
+                await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_answer_without_an_end_holds_nobody_up(silent: bool) -> None:
+    transport = httpx.MockTransport(lambda _: httpx.Response(503, stream=_Body(silent=silent)))
+    settings = ReceiverSettings("hook", "http://h", timeout=0.2, transport=transport)
+    manager = Alertmanager("http://am", timeout=0.2, transport=transport)
+
+    async def both() -> tuple[Outcome, Outcome]:
+        receiver = HttpReceiver(settings, lambda *_: [Request("http://h", b"{}")])
+        return await receiver.send(Notification("hook", {}, ()), 0.0), await manager.send([alert()], 0.0)
+
+    for outcome in asyncio.run(both()):
+        assert not outcome.ok and outcome.retry
+        assert ("ReadTimeout" if silent else "HTTP 503") in outcome.detail
+
+
+def test_an_alertmanager_s_password_has_no_place_in_its_address() -> None:
+    with pytest.raises(ConfigError, match="password_file"):
+        parse_config("alerting: {alertmanagers: [{url: 'http://me:secret@am:9093'}]}")

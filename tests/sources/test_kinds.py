@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from posttrain_watchdog.sources import kinds
 from posttrain_watchdog.sources.kinds import Kind, Refused
+from posttrain_watchdog.sources.tail import MAX_LINE
 
 NATIVE = Kind(kinds.TOKENS, "native")
 EXPECTED = {
@@ -100,3 +102,25 @@ def test_a_log_with_some_nul_bytes_and_bad_text_stays_a_log(tmp_path: Path) -> N
     path = tmp_path / "file"
     path.write_bytes(b"step:1 - loss:0.5\n\0\0\xff\xfe bad \xc3\x28\nstep:2 - loss:0.4\n" * 20)
     assert kinds.classify(path) == Kind(kinds.TEXT)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_first_line_of_a_dump_of_long_sequences_tells_its_kind(tmp_path: Path, packed: bool) -> None:
+    tokens = 40_000
+    record = {"step": 1, "token_ids": [12345] * tokens, "engine_logprobs": [-0.12345] * tokens}
+    data = (json.dumps(record) + "\n").encode()
+    assert len(data) > 2 * kinds.HEAD
+    path = tmp_path / "dump"
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert kinds.classify(path) == NATIVE
+    assert kinds.has_line(path)
+
+
+def test_a_file_is_what_comes_behind_a_first_line_that_nobody_can_read(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * (MAX_LINE + kinds.HEAD))
+    assert not kinds.has_line(path)
+    with path.open("ab") as file:
+        file.write(b'\n{"step": 1, "token_ids": [1, 2], "engine_logprobs": [-0.5, -0.5]}\n')
+    assert kinds.has_line(path)
+    assert kinds.classify(path) == NATIVE

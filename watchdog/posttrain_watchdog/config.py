@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -118,6 +119,13 @@ class AlertmanagerConfig(_Section):
     basic_auth_user: str = ""
     password_file: str = ""
     bearer_token_file: str = ""
+
+    @field_validator("url")
+    @classmethod
+    def _keeps_no_secret(cls, value: str) -> str:
+        if "@" in urlsplit(value).netloc:  # it would stand in logs and labels
+            raise ValueError("expected a URL without credentials: basic_auth_user and password_file take them")
+        return value
 
 
 class ReceiverConfig(_Section):

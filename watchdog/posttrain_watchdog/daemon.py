@@ -1,18 +1,17 @@
 """The daemon: one event loop, jobs by APScheduler, the clock from clock.py; the rest is the pipeline.
 
 Promises: somebody else's file, engine, driver or receiver never ends it; a job that raises is counted and named
-in the log; the jobs run in one loop, so nothing needs a lock. What blocks (the driver) runs beside the loop and
-hands its result back.
+in the log. The jobs run in one loop; reading and concluding wait for one another, and a long backlog is read in
+pieces, between which the heartbeat, the page and delivery go on. What blocks (the driver) runs beside the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -47,6 +46,8 @@ Listener = Callable[[Tick], None]
 """Is told of every tick (the demo prints what it brought)."""
 
 _OWN = "posttrain_watchdog_"
+_LONG_SECONDS = 0.1
+"""of reading, after which the loop's other duties have their turn"""
 
 
 class Daemon:
@@ -71,6 +72,8 @@ class Daemon:
         self._kernel_note = ""
         self._degraded = ""
         self._scheduler = AsyncIOScheduler(timezone=timezone.utc)
+        self._reading = asyncio.Lock()
+        self._closing = False
         self.status = Status(self.pipeline, self.intakes, now, self.reload)
         self._set("build_info", 1.0, version=__version__)
         self._set("start_time_seconds", now())
@@ -95,9 +98,11 @@ class Daemon:
             known.follow(run.paths)
         scraped = {each.url for each in self._scrapers}
         for engine in run.engines:
-            scraper = Scraper(run.name, engine.url, engine.name, engine.timeout)
+            scraper = Scraper(run.name, engine.url, engine.name, engine.timeout, engine.interval)
             if scraper.url not in scraped:
                 self._scrapers.append(scraper)
+                if self._scheduler.running:
+                    self._every(scraper.interval, self._scrape, scraper)
 
     def discover(self) -> None:
         """Looks for trainers and engines on this host: what a daemon without configured runs stands on."""
@@ -141,14 +146,21 @@ class Daemon:
         log.info("%d rules in force", self.pipeline.evaluator.rules_loaded)
         return []
 
-    # --- jobs
-
     def poll(self) -> None:
         """Reads what the files of every run have new."""
+        for _ in self._steps():
+            pass
+
+    def _steps(self) -> Iterator[None]:
+        """The pieces of one poll."""
         now = self._now()
         for name, intake in self.intakes.items():
             run = self.pipeline.runs[name]
-            for source, item in intake.poll(now):
+            for found in intake.steps(now):
+                yield
+                if found is None:
+                    continue
+                source, item = found
                 at = now if source.last_item is None else source.last_item
                 run.take(item, at)
                 self._continuity.note(name, source.path, at, item)
@@ -209,18 +221,16 @@ class Daemon:
             for item in items:
                 run.hear(item, now)
 
-    async def scrape_engines(self) -> None:
-        """Fetches the metrics of every configured engine."""
+    async def _scrape(self, scraper: Scraper) -> None:
+        """Fetches the metrics of one engine; a slow one keeps no other waiting."""
         now = self._now()
-        asked = list(self._scrapers)
-        answers = await asyncio.gather(*(each.scrape(now) for each in asked))
-        for scraper, (row, reason) in zip(asked, answers, strict=True):
-            self._set("source_up", float(row is not None), path=scraper.url, kind="engine metrics")
-            if row is not None:
-                self.pipeline.runs[scraper.run].take(row, now)
-            elif reason != scraper.said:
-                log.warning("engine metrics %s: %s", scraper.url, reason)
-            scraper.said = reason
+        row, reason = await scraper.scrape(now)
+        self._set("source_up", float(row is not None), path=scraper.url, kind="engine metrics")
+        if row is not None:
+            self.pipeline.runs[scraper.run].take(row, now)
+        elif reason != scraper.said:
+            log.warning("engine metrics %s: %s", scraper.url, reason)
+        scraper.said = reason
 
     def finish(self) -> Tick:
         """Concludes from what is there: the files will not grow any more."""
@@ -260,24 +270,31 @@ class Daemon:
             for row in poll.rows:
                 run.hear(row, self._now())
 
-    # coroutines, because APScheduler gives plain functions to threads, and the jobs must not overlap
+    # coroutines, because APScheduler gives plain functions to threads
 
     async def _poll(self) -> None:
-        self.poll()
+        async with self._reading:
+            last, steps = clock.elapsed(), self._steps()
+            while not self._closing and next(steps, self) is None:
+                if clock.elapsed() - last > _LONG_SECONDS:
+                    await asyncio.sleep(0)
+                    last = clock.elapsed()
 
     async def _look_at_host(self) -> None:
         self.look_at_host()
 
     async def _discover(self) -> None:
-        self.discover()
+        async with self._reading:
+            if not self._closing:
+                self.discover()
 
     async def _tick(self) -> None:
-        self.tick()
+        async with self._reading:  # half a backlog is the past: nobody is paged for it
+            if not self._closing:
+                self.tick()
 
     async def _beat(self) -> None:
         notify("WATCHDOG=1")
-
-    # --- life
 
     def _schedule(self) -> None:
         config = self.config
@@ -290,27 +307,30 @@ class Daemon:
         jobs.append((self._discover, 30.0))
         if self._nvml is not None:
             jobs.append((self.poll_gpus, config.nvml.interval))
-        shortest = min((e.interval for run in config.runs for e in run.engines), default=15.0)
-        jobs.append((self.scrape_engines, shortest))
         jobs.append((self._look_at_host, config.host.interval))
-        beat = heartbeat_seconds()
-        if beat is not None:
+        if (beat := heartbeat_seconds()) is not None:
             jobs.append((self._beat, beat))
-        first = datetime.now(timezone.utc)  # noqa: TID251 - APScheduler's own clock, not a time of the data
         for job, seconds in jobs:
-            self._scheduler.add_job(
-                job,
-                "interval",
-                seconds=max(seconds, 0.05),
-                id=job.__name__.lstrip("_"),
-                max_instances=1,
-                coalesce=True,
-                misfire_grace_time=None,
-                next_run_time=first,
-            )
+            self._every(seconds, job)
+        for scraper in self._scrapers:
+            self._every(scraper.interval, self._scrape, scraper)
         self._scheduler.add_listener(self._job_failed, EVENT_JOB_ERROR)
         # a late tick is no news, and failures are told by the listener
         logging.getLogger("apscheduler").setLevel(logging.CRITICAL)
+
+    def _every(self, seconds: float, job: Callable[..., Awaitable[None]], *given: Scraper) -> None:
+        """Does a job now and again and again."""
+        self._scheduler.add_job(
+            job,
+            "interval",
+            args=given,
+            seconds=max(seconds, 0.05),
+            id=" ".join([job.__name__.lstrip("_"), *(each.url for each in given)]),
+            max_instances=1,
+            coalesce=True,
+            misfire_grace_time=None,
+            next_run_time=datetime.now(timezone.utc),  # noqa: TID251 - APScheduler's own clock, not a time of the data
+        )
 
     def _job_failed(self, event: JobExecutionEvent) -> None:
         self._count("job_failures_total", job=str(event.job_id))
@@ -328,9 +348,8 @@ class Daemon:
         except OSError as error:
             await self.close()
             raise OSError(f"web.listen: cannot listen on {web.listen}: {error.strerror or error}") from None
-        hosts = list(LOOPBACK_HOSTS) if not web.allow_remote else ["*"]
         settings = uvicorn.Config(
-            create_app(self.status, hosts),
+            create_app(self.status, ["*"] if web.allow_remote else LOOPBACK_HOSTS),
             host=web.host,
             port=web.port,
             log_level="warning",
@@ -339,9 +358,7 @@ class Daemon:
             server_header=False,
         )
         server = uvicorn.Server(settings)
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(signal.SIGHUP, self.reload)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self.reload)
         self._schedule()
         self._scheduler.start()
         serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -353,8 +370,9 @@ class Daemon:
                 log.info("listening on http://%s, %d runs", web.listen, len(self.pipeline.runs))
             while not serving.done():
                 if until is not None and until() and not server.should_exit:
-                    self.poll()
-                    self.finish()
+                    async with self._reading:
+                        self.poll()
+                        self.finish()
                     server.should_exit = True
                 await asyncio.wait([serving], timeout=0.1)
             await serving
@@ -363,7 +381,10 @@ class Daemon:
             await self.close()
 
     async def close(self) -> None:
-        """Lets files, children and connections go."""
+        """Lets files, children and connections go; what is being read is left for the next process."""
+        self._closing = True
+        async with self._reading:
+            pass
         if self._scheduler.running:
             self._scheduler.shutdown(wait=False)
         for intake in self.intakes.values():

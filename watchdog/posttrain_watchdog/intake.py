@@ -153,7 +153,11 @@ class Intake:
         return path in self._sources or any(n == p or fnmatchcase(n, p) for p in self._run.paths for n in names)
 
     def poll(self, now: float) -> Iterator[tuple[Source, Item]]:
-        """Everything new of all files; files that match later are found.
+        """Everything new of all files; files that match later are found."""
+        return (found for found in self.steps(now) if found is not None)
+
+    def steps(self, now: float) -> Iterator[tuple[Source, Item] | None]:
+        """As `poll`, with None between the pieces of a long file: who has other duties sees to them there.
 
         `last_item` of the source is the time at which an item without a time of its own is taken to have happened:
         `now`, or of what was written before anybody looked the last write.
@@ -163,6 +167,9 @@ class Intake:
             try:
                 written = source.path.stat().st_mtime if source.backlog and source.path.is_file() else now
                 for item in self._items(source):
+                    if item is None:
+                        yield None
+                        continue
                     source.items += 1
                     source.last_item = min(now, source.said_time or written)
                     if isinstance(item, (TokenBatch, Samples)):
@@ -175,6 +182,7 @@ class Intake:
                 source.failures += reason != source.error
                 source.error = reason
             self._bound(source)
+            yield None
 
     def sources(self) -> list[Source]:
         """What is followed, for the status page."""
@@ -219,7 +227,7 @@ class Intake:
         source = self._sources.get(base)
         return base.exists() or (source is not None and source.tail is not None)
 
-    def _items(self, source: Source) -> Iterator[Item]:
+    def _items(self, source: Source) -> Iterator[Item | None]:
         if source.kind is None and not self._classify(source):
             return
         kind = source.kind
@@ -241,6 +249,7 @@ class Intake:
                 if not again:
                     source.remember(chunk.lines)
                 yield from source.reader.read(chunk.lines)
+                yield None
             source.error = source.tail.error
 
     @staticmethod

@@ -20,9 +20,14 @@ class _Engine(BaseHTTPRequestHandler):
             body = b"x" * (scrape.MAX_BYTES + 1)
         self.send_response({"/sick/metrics": 503, "/moved/metrics": 302}.get(self.path, 200))
         self.send_header("Location", "/metrics")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) * (101 if self.path == "/drip/metrics" else 1)))
         self.end_headers()
         try:
+            if self.path == "/drip/metrics":
+                # each byte comes well within the limit, and all of them never
+                for byte in body * 100:
+                    self.wfile.write(bytes([byte]))
+                    threading.Event().wait(0.02)
             self.wfile.write(body)
         except OSError:
             self.close_connection = True
@@ -60,6 +65,16 @@ def test_an_engine_is_read_and_a_sick_one_says_why() -> None:
     assert sick.text is None and sick.reason == "HTTP 503"
     assert moved.text is None and moved.reason == "HTTP 302", "redirects are not followed"
     assert big.text is None and "larger" in big.reason
+
+
+def test_an_engine_that_drips_is_given_up() -> None:
+    with engine() as host:
+        (answer,) = scrape_all(scrape.metrics_url(host + "/drip"), timeout=0.2)
+    assert answer.text is None and answer.reason == "no answer within 0.2 s"
+
+
+def test_credentials_are_not_shown() -> None:
+    assert scrape.without_credentials("http://me:secret@host:8000/metrics?a=b") == "http://host:8000/metrics?a=b"
 
 
 def test_nobody_listens() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import orjson
 
-from posttrain_watchdog.alerting.transport import Outcome, judged
+from posttrain_watchdog.alerting.transport import Outcome, Request, judged, post
 from posttrain_watchdog.alerting.views import rfc3339
 from posttrain_watchdog.model import Alert, LabelPairs
 
@@ -62,7 +62,8 @@ class Alertmanager:
         self._external_labels = dict(external_labels or {})
         self._generator_url = generator_url
         self._sent: dict[LabelPairs, float] = {}
-        self._client = httpx.AsyncClient(timeout=timeout, headers=dict(headers or {}), auth=auth, transport=transport)
+        self._timeout = timeout
+        self._client = httpx.AsyncClient(headers=dict(headers or {}), auth=auth, transport=transport)
 
     def due(self, alerts: Iterable[Alert], now: float) -> list[Alert]:
         """The alerts that this Alertmanager must be told of now."""
@@ -96,7 +97,7 @@ class Alertmanager:
             [payload(a, now, self._resend_delay, self._external_labels, self._generator_url) for a in batch]
         )
         try:
-            answer = await self._client.post(self.url, content=body, headers={"Content-Type": "application/json"})
+            answer = await post(self._client, Request(self.url, body), self._timeout)
         except httpx.HTTPError as error:
             return Outcome(False, True, f"{self.url}: {type(error).__name__}: {error}")
         refused = judged(answer)

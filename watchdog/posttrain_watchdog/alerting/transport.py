@@ -7,6 +7,7 @@ Promises: a sender never loops and never raises for what the other side does; it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ import orjson
 from posttrain_watchdog.alerting.notification import Notification
 
 _MOST_ANSWER = 200
+_MOST_READ = 64 << 10
+"""bytes of an answer that are read"""
 RETRY_AFTER_MAX = 3600.0
 
 
@@ -86,9 +89,7 @@ class HttpReceiver:
         self._settings = settings
         self._compose = compose
         self._complaint = complaint
-        self._client = httpx.AsyncClient(
-            timeout=settings.timeout, transport=settings.transport, follow_redirects=False, trust_env=True
-        )
+        self._client = httpx.AsyncClient(transport=settings.transport, follow_redirects=False, trust_env=True)
 
     async def send(self, notification: Notification, now: float) -> Outcome:
         for request in self._compose(notification, self._settings, now):
@@ -99,7 +100,7 @@ class HttpReceiver:
 
     async def _post(self, request: Request) -> Outcome:
         try:
-            answer = await self._client.post(request.url, content=request.body, headers=dict(request.headers))
+            answer = await post(self._client, request, self._settings.timeout)
         except httpx.HTTPError as error:
             return Outcome(False, True, type(error).__name__)
         except (httpx.InvalidURL, ValueError):
@@ -108,6 +109,29 @@ class HttpReceiver:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+async def post(client: httpx.AsyncClient, request: Request, seconds: float) -> httpx.Response:
+    """One POST, all of it within `seconds` however slowly the other side drips, and no more read than is judged.
+
+    Raises httpx.HTTPError (TimeoutException too), httpx.InvalidURL, ValueError.
+    """
+
+    async def exchange() -> httpx.Response:
+        headers = dict(request.headers)
+        async with client.stream("POST", request.url, content=request.body, headers=headers, timeout=seconds) as answer:
+            body = b""
+            async for chunk in answer.aiter_bytes():
+                body += chunk
+                if len(body) >= _MOST_READ:
+                    break
+            after = {k: v for k, v in answer.headers.items() if k.lower() == "retry-after"}
+            return httpx.Response(answer.status_code, headers=after, content=body[:_MOST_READ])
+
+    try:
+        return await asyncio.wait_for(exchange(), seconds)
+    except asyncio.TimeoutError:
+        raise httpx.ReadTimeout(f"no answer within {seconds:g} s") from None
 
 
 def judged(answer: httpx.Response) -> Outcome | None:

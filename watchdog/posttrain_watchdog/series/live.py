@@ -21,6 +21,8 @@ from posttrain_watchdog.vocabulary import METRICS, WINDOWS, window_specs
 
 DEPTH = max(WINDOWS)
 _GROWTH = 64
+_MOST_QUEUED = 4096
+"""rows that wait to be stored together: more would cost memory, with a backlog of millions, and save no time"""
 _STATS = ("min", "max", "mean")
 
 
@@ -56,6 +58,8 @@ class LiveSeries:
     def add(self, row: Row) -> None:
         """Queues the readings of one record."""
         self._queue.append(row)
+        if len(self._queue) >= _MOST_QUEUED:
+            self.settle()
 
     def set(self, metric: Metric, value: float) -> None:
         """Sets one gauge at once, outside the step windows."""

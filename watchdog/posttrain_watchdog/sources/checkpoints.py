@@ -82,6 +82,7 @@ class Checkpoints:
         self._state = state
         self._most = {False: most_light, True: most_heavy}
         self._noted: defaultdict[str, list[_Noted]] = defaultdict(list)
+        self._since_saved: Counter[tuple[str, bool]] = Counter()
         self._saved: dict[tuple[str, Path], Place] = {}
         self._since_pruned: Counter[tuple[str, bool]] = Counter()
         state.migrate("checkpoints", _SCHEMA)
@@ -103,7 +104,11 @@ class Checkpoints:
         """Takes note of an item that came at `at`; it is written with the next `save`."""
         packed = pack(item)
         if packed is not None:
-            self._noted[run].append((run, is_heavy(item), str(path), at, packed))
+            noted, heavy = self._noted[run], is_heavy(item)
+            noted.append((run, heavy, str(path), at, packed))
+            self._since_saved[run, heavy] += 1
+            if self._since_saved[run, heavy] > 2 * self._most[heavy]:
+                self._drop_old(run)
 
     def save(self, run: str, places: Mapping[Path, Place]) -> None:
         """Writes what was noted of the run, and these places; those of other sources stay."""
@@ -121,12 +126,19 @@ class Checkpoints:
                 for heavy, most in self._most.items():
                     self._prune(run, heavy, most)
         except StateError:
-            # they wait for the next save, but not without bound
-            old = {id(each) for heavy, most in self._most.items() for each in _of(noted, heavy)[:-most]}
-            noted[:] = [each for each in noted if id(each) not in old]
+            self._drop_old(run)  # they wait for the next save, but not without bound
             raise
         self._saved.update({(run, path): place for path, place in changed.items()})
         noted.clear()
+        self._since_saved[run, False] = self._since_saved[run, True] = 0
+
+    def _drop_old(self, run: str) -> None:
+        """What would not be kept need not wait for the save: one poll may give millions."""
+        noted = self._noted[run]
+        old = {id(each) for heavy, most in self._most.items() for each in _of(noted, heavy)[:-most]}
+        noted[:] = [each for each in noted if id(each) not in old]
+        for heavy in self._most:
+            self._since_saved[run, heavy] = len(_of(noted, heavy))
 
     def items(self) -> Iterator[Kept]:
         """Everything that is kept, in the order in which it came."""

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
 from posttrain_watchdog.sources import completion_tables, flight_recorder, swanlab_file, tokens, wandb_file
 from posttrain_watchdog.sources.engines import request_log
+from posttrain_watchdog.sources.tail import MAX_LINE
 from posttrain_watchdog.sources.wire import masked_crc32c
 
 HEAD = 256 << 10
+FAR = 4 * MAX_LINE
+"""Bytes within which the first line must end, however long it is."""
 TEXT, TRAINER_STATE, TOKENS, TOKEN_FILE = "log", "trainer state", "token dump", "token file"
 METRICS, SCRAPES, RESPONSES, EVENTS = "engine metrics", "engine scrapes", "engine responses", "tensorboard"
 PROCESSES = "process list"
@@ -127,9 +130,31 @@ def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         if file.read(2) != b"\x1f\x8b":
             file.seek(0)
-            return file.read(HEAD)
+            return _first_lines(file)
     with gzip.open(path) as packed:
-        return packed.read(HEAD)
+        return _first_lines(packed)
+
+
+def _first_lines(file: BinaryIO | gzip.GzipFile) -> bytes:
+    """The first kilobytes, and the whole of a first line that is longer, as those of token dumps are.
+
+    A line that is too long to be read at all is passed over here as well: the file is what comes behind it.
+    """
+    head = file.read(HEAD)
+    if b"\n" in head or b"\0" in head or len(head) < HEAD:
+        return head
+    parts, held = [head], len(head)
+    while more := file.read(HEAD):
+        held += len(more)
+        if b"\n" in more:
+            if held > MAX_LINE:
+                return more.partition(b"\n")[2] + file.read(HEAD)
+            return b"".join([*parts, more])
+        if held <= MAX_LINE:
+            parts.append(more)
+        elif held > FAR:
+            break
+    return b"".join(parts)
 
 
 def _is_event_file(head: bytes) -> bool:

@@ -6,6 +6,7 @@ Promises: one request with a deadline, no redirects, no environment proxies, a b
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -40,23 +41,33 @@ def metrics_url(address: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
 
 
+def without_credentials(url: str) -> str:
+    """The URL as it may be shown: in logs, labels and on the page."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, parts.query, ""))
+
+
 async def fetch(client: httpx.AsyncClient, url: str, timeout: float = 5.0) -> Scrape:
-    """One scrape of `url` with a client from `open_client`."""
+    """One scrape of `url` with a client from `open_client`; `timeout` seconds for all of it, however it drips."""
     import httpx
 
     try:
-        async with client.stream("GET", url, timeout=timeout) as answer:
-            if answer.status_code != 200:
-                return Scrape(url, None, f"HTTP {answer.status_code}")
-            body = bytearray()
-            async for chunk in answer.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    return Scrape(url, None, f"answer larger than {MAX_BYTES} bytes")
-    except httpx.TimeoutException:
+        return await asyncio.wait_for(_fetch(client, url, timeout), timeout)
+    except (httpx.TimeoutException, asyncio.TimeoutError):
         return Scrape(url, None, f"no answer within {timeout:g} s")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         return Scrape(url, None, f"{type(error).__name__}: {error}")
+
+
+async def _fetch(client: httpx.AsyncClient, url: str, timeout: float) -> Scrape:
+    async with client.stream("GET", url, timeout=timeout) as answer:
+        if answer.status_code != 200:
+            return Scrape(url, None, f"HTTP {answer.status_code}")
+        body = bytearray()
+        async for chunk in answer.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_BYTES:
+                return Scrape(url, None, f"answer larger than {MAX_BYTES} bytes")
     return Scrape(url, body.decode("utf-8", "replace"))
 
 

@@ -11,12 +11,14 @@ from posttrain_watchdog.sources.engines.metrics import MetricsReader
 
 
 class Scraper:
-    """The endpoint of one engine of one run."""
+    """The endpoint of one engine of one run. `url` is how it is named, without credentials."""
 
-    def __init__(self, run: str, url: str, name: str = "", timeout: float = 5.0) -> None:
-        """Raises ValueError for what is no address."""
+    def __init__(self, run: str, url: str, name: str = "", timeout: float = 5.0, interval: float = 15.0) -> None:
+        """Seconds an answer may take, and between two. Raises ValueError for what is no address."""
         self.run = run
-        self.url = scrape.metrics_url(url)
+        self.interval = interval
+        self._target = scrape.metrics_url(url)
+        self.url = scrape.without_credentials(self._target)
         self.said = ""
         """the last reason that was told"""
         self._timeout = timeout
@@ -25,7 +27,7 @@ class Scraper:
 
     async def scrape(self, now: float) -> tuple[Row | None, str]:
         """(the row, or None and why there is none)"""
-        answer = await scrape.fetch(self._client, self.url, self._timeout)
+        answer = await scrape.fetch(self._client, self._target, self._timeout)
         if answer.text is None:
             return None, answer.reason
         row = self._reader.read(answer.text, now)
