@@ -24,6 +24,7 @@ class Side:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     penalty: float = 1.0
     raw: bool = False
     """reports logprobs of the plain logits whatever it samples from"""
@@ -126,6 +127,9 @@ def _distribution(logits: np.ndarray, side: Side, seen: list[int]) -> np.ndarray
     p /= p.sum()
     if side.top_k:
         p[np.argsort(-p)[side.top_k :]] = 0.0
+        p /= p.sum()
+    if side.min_p:
+        p[p < side.min_p * p.max()] = 0.0
         p /= p.sum()
     if side.top_p < 1.0:
         order = np.argsort(-p)

@@ -42,15 +42,16 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
 
     A cause is as sure as in the window that shows it best, and began at the earliest onset of the windows that show
     it at least half as well.
-    Explaining away: a cause keeps the part that the most confident cause of a lower tier does not account for.
+    Explaining away: a cause keeps the part that the most confident cause of a lower tier does not account for; and
+    mechanisms that claim the same differences share them out, the best first (`_left_by_better`).
     """
     windows = list(windows)
     shown: dict[str, list[tuple[float, Finding, Window, float]]] = {}
     for window in windows:
         correction = looks(steps_seen, len(window.steps), len(windows))
         findings = [f for judge in judges().values() if (f := judge(window)) is not None]
-        if (left := _unknown(window)) is not None:
-            findings.append(left)
+        if (rest := _unknown(window)) is not None:
+            findings.append(rest)
         findings += _of_the_affected(window, findings, correction)
         for finding in findings:
             taken = accounts_for(finding, correction)
@@ -62,6 +63,7 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
             if finding.tier < 2:
                 taken_by[finding.tier] = max(taken_by[finding.tier], taken)
     scale = {c: 1.0 - max(taken_by[: f.tier], default=0.0) for c, (_, f, *_) in best.items()}
+    left = _left_by_better({c: max(e[3] for e in shown[c]) for c, (_, f, *_) in best.items() if f.claims_differences})
     if "unknown" in best:
         # what some cause would explain is not unknown, even before that cause is sure
         claimed = max(
@@ -70,10 +72,24 @@ def diagnose(windows: Iterable[Window], steps_seen: int) -> list[Diagnosis]:
         scale["unknown"] = 1.0 - min(1.0, claimed)
     found = []
     for cause, (sure, finding, window, _) in best.items():
-        if sure * scale[cause] >= WORTH_TELLING:
+        kept = min(sure * scale[cause], left.get(cause, 1.0))
+        if kept >= WORTH_TELLING:
             onsets = [_onset(f, w) for c, f, w, _ in shown[cause] if c >= sure / 2.0]
-            found.append(_diagnosis(sure * scale[cause], finding, window, min(onsets)))
+            found.append(_diagnosis(kept, finding, window, min(onsets)))
     return sorted(found, key=lambda d: (-d.confidence, d.cause))
+
+
+def _left_by_better(taken: Mapping[str, float]) -> dict[str, float]:
+    """cause -> the part of the differences that no better explanation of them has taken.
+
+    What two mechanisms explain together is at most everything. Two faults at once each keep their part; the same
+    differences explained twice are left to the one that explains more of them.
+    """
+    rest, left = 1.0, {}
+    for cause in sorted(taken, key=lambda c: (-taken[c], c)):
+        left[cause] = rest
+        rest = max(0.0, rest - taken[cause])
+    return left
 
 
 def _of_the_affected(window: Window, findings: Iterable[Finding], correction: float) -> list[Finding]:

@@ -9,7 +9,8 @@ part of everything that is wrong in the window the cause accounts for, measured,
 
 B is the largest evidence against the null that a p-value can stand for (Sellke, Bayarri, Berger: Calibration of
 p Values for Testing Precise Null Hypotheses, 2001); 9 is the prior odds: of ten windows looked at, one holds the
-fault. `looks` corrects for looking at every step: see `looks`. Nothing in the rule depends on the cause.
+fault. `looks` corrects for looking at every step: see `looks`. A test that holds however often one looks needs no such
+correction (`p_always`). Nothing in the rule depends on the cause.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class Finding:
     labels: tuple[tuple[str, str], ...] = field(default=())
     affected: NDArray[np.bool_] | None = None
     """[S] the sequences it is about, where it is not about all of them"""
-    p_shape: float | None = None
-    """p of the shape alone, where `p` also waits to tell two causes of one shape apart: enough to explain away"""
+    claims_differences: bool = False
+    """a mechanism that explains d of sampled tokens by a structure in it: only one can be right of the same tokens"""
+    p_always: float = 0.0
+    """p of a test that holds however often one looks (Ville), and that tells two causes of one shape apart: it bounds
+    the confidence, and is not asked when differences are explained away"""
 
 
 def looks(steps_seen: int, window: int, windows: int) -> float:
@@ -61,6 +65,14 @@ def looks(steps_seen: int, window: int, windows: int) -> float:
     return 4.0 * windows * max(1.0, steps_seen / window)
 
 
+def counted(hits: int, of: int) -> float:
+    """What `hits` exact occurrences among `of` explain, 0..1: once is an accident (1/3), twice a fault (3/5).
+
+    Laplace's rule with a prior of one half of an occurrence against: (hits - 1/2) / (of + 1/2).
+    """
+    return max(0.0, (hits - 0.5) / (of + 0.5))
+
+
 def strength(p: float) -> float:
     """The probability that p leaves to the fault, before what it explains is asked."""
     if p <= 0.0:
@@ -70,11 +82,11 @@ def strength(p: float) -> float:
 
 
 def accounts_for(finding: Finding, correction: float) -> float:
-    """What a finding takes from those of higher tiers."""
-    p = finding.p if finding.p_shape is None else finding.p_shape
-    return max(0.0, min(1.0, finding.explained)) * strength(min(1.0, p * correction))
+    """What a finding takes from others."""
+    return max(0.0, min(1.0, finding.explained)) * strength(min(1.0, finding.p * correction))
 
 
 def confidence(finding: Finding, correction: float) -> float:
     """The rule of this module."""
-    return max(0.0, min(1.0, finding.explained)) * strength(min(1.0, finding.p * correction))
+    p = max(min(1.0, finding.p * correction), finding.p_always)
+    return max(0.0, min(1.0, finding.explained)) * strength(p)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.tokenisation import uneven_lengths
 from posttrain_watchdog.consistency.window import Window
 
@@ -145,8 +145,9 @@ def _mode(ids: NDArray[np.int64]) -> int | None:
 def mask_finding(window: Window, cause: str, kind: str, what: str, checks: tuple[str, str, str]) -> Finding | None:
     """The sequences of class `kind` as a finding.
 
-    Exact zeros and nulls do not occur by chance, so p is 0; what it explains is the share of this class among the
-    sequences that are odd in any way, by Laplace's rule k / (n + 1), so that one sequence alone is no proof.
+    Exact zeros and nulls do not occur by chance, so p is 0, but where sampling is truncated. What it explains is the
+    share of this class among the sequences that are odd in any way, counted so that one sequence alone is no
+    proof.
     An end token that never counts is judged against the sequences that have one.
     """
     pattern: Masking = window.remember("masking", masking)
@@ -158,8 +159,8 @@ def mask_finding(window: Window, cause: str, kind: str, what: str, checks: tuple
     tokens = int(pattern.odd_tokens[hit].sum())
     return Finding(
         cause,
-        0.0,
-        count / (among + 1),
+        window.unscored_by_chance,
+        counted(count, among),
         f"{what}: {count} of {pattern.counted} sequences"
         + (f", {tokens} tokens with {window.share(window.unsampled):.0%} of all difference" if tokens else ""),
         {

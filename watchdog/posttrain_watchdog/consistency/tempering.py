@@ -40,6 +40,8 @@ class Tempering:
     """share of sum(d^2) that one constant slope explains"""
     sampled_by_trainer: float
     """log-likelihood ratio of the tokens, trainer's distribution against the engine's, noise discounted"""
+    p_sampled: float
+    """that the other side sampled, however often one looks"""
     with_entropy: bool
     per_step: dict[int, float]
 
@@ -92,22 +94,39 @@ def _tempering(window: Window) -> Tempering | None:
         if with_intercept > explained and tilt * slope > 0.0 and tilt < 1.0:
             explained, slope = with_intercept, tilt
         explained *= _unlikely_opposite(window, y)
+    else:
+        explained *= _both_ways(slope * x, y)
     explained *= constant
     if explained <= 0.0:
         return None
-    drift = window.history.drift
-    first = first_affected(window)
-    total = sum(v for k, v in drift.items() if k >= first) if drift else float(window.d.sum())
+    total, p_sampled = _who_sampled(window, explained)
     return Tempering(
         slope,
         error,
         two_sided(slope / error) if error > 0 else 0.0,
         explained * window.share(window.clean),
-        # noise in d is a Gaussian sum of its own: it leaves this part of the log-likelihood ratio
-        total * explained,
+        total,
+        p_sampled,
         with_entropy,
         window.per_step(2.0 * slope * x * y - slope * slope * x * x, step),
     )
+
+
+def _who_sampled(window: Window, explained: float) -> tuple[float, float]:
+    """(log-likelihood ratio since the onset, p that the tokens were drawn from the side it speaks against).
+
+    Noise in d is a Gaussian sum of its own and leaves the part `explained` of the ratio. By Ville the furthest that
+    the ratio has ever been counts; an onset picked from n steps counts n times.
+    """
+    drift = window.history.drift or window.per_step(window.d, window.at_step)
+    first = first_affected(window)
+    walk = np.cumsum([drift[k] for k in sorted(drift) if k >= first]) * explained
+    if not len(walk):
+        return 0.0, 1.0
+    total = float(walk[-1])
+    furthest = float(walk.max()) if total > 0.0 else -float(walk.min())
+    starts = 1 if first <= min(drift) else len(drift)
+    return total, min(1.0, starts * math.exp(-min(700.0, max(0.0, furthest))))
 
 
 def _weighted_median(y: Floats, x: Floats) -> float:
@@ -119,6 +138,20 @@ def _weighted_median(y: Floats, x: Floats) -> float:
     order = np.argsort(ratio)
     reached = np.cumsum(weight[order])
     return float(ratio[order][int(np.searchsorted(reached, reached[-1] / 2.0))])
+
+
+def _both_ways(predicted: Floats, y: Floats) -> float:
+    """How far y goes each way where the temperature says so, the worse of the two ways: 0..1.
+
+    A temperature takes from some tokens what it gives to others. A difference of one sign alone, or with a tail that
+    turns the slope, fits half of that.
+    """
+    worse = 1.0
+    for side in (predicted > 0.0, predicted < 0.0):
+        weight = float(np.abs(y[side]).sum())
+        agrees = float((y[side] * np.sign(predicted[side])).sum()) / weight if weight > 0.0 else 0.0
+        worse = min(worse, max(0.0, agrees))
+    return worse
 
 
 def _unlikely_opposite(window: Window, y: Floats) -> float:

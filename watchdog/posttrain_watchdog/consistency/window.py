@@ -160,6 +160,21 @@ class Window:
         odd |= np.maximum.reduceat((self.null & blank).astype(np.int8), starts) > 0
         return starts[odd], ends[odd]
 
+    @cached_property
+    def unscored_by_chance(self) -> float:
+        """p that truncated sampling alone makes as many runs of exact 0 this unlikely to the trainer; 0 without it.
+
+        Where sampling is truncated (min-p keeps a lone candidate at any probability), a certain token's d is log of
+        the mass that was kept, like everybody's: the lowest k of all are certain ones with probability share^k.
+        """
+        blank = self.scored & (self.engine == 0.0)
+        real = self.scored & ~blank & ~self.unsampled
+        starts, _ = self.unscored_runs
+        if not len(starts) or self.null[starts].any() or not real.any() or not self._one_sided(real):
+            return 0.0
+        certain = int(blank.sum())
+        return float((certain / (certain + int(real.sum()))) ** len(starts))
+
     def _one_sided(self, real: NDArray[np.bool_]) -> bool:
         """Truncated sampling: no real logprob is below the trainer's."""
         d = self.d_all[real]

@@ -74,6 +74,7 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         window.hits_per_step(affected),
+        claims_differences=True,
     )
 
 

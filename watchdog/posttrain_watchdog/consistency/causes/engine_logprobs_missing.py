@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.tokenisation import uneven_lengths
 from posttrain_watchdog.consistency.window import UNLIKELY, Window
 
@@ -47,7 +47,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "engine_logprobs_missing",
         0.0,
-        sequences / (sequences + 1),
+        counted(sequences, sequences),
         f"{tokens} tokens of {sequences} sequences (of {n}) carry no engine logprob: null, or exactly 0 throughout",
         {"sequences": sequences, "of_sequences": n, "tokens": tokens, "whole_sequences": int(whole.sum())},
         CHECKS,

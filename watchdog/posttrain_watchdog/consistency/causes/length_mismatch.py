@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.tokenisation import differing_ids, uneven_lengths
 from posttrain_watchdog.consistency.window import Window
 
@@ -32,7 +32,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "length_mismatch",
         0.0,
-        count / (total + 1),
+        counted(count, total),
         f"{count} of {window.batch.sequences} sequences have a different number of tokens on the two sides "
         f"(trainer minus engine: median {float(np.median(gap)):+.0f})",
         {"sequences": count, "median_gap": float(np.median(gap)), "largest_gap": float(np.abs(gap).max())},

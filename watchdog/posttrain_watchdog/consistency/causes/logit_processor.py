@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,8 @@ def judge(window: Window) -> Finding | None:
     """The sign of d follows whether the token occurred before.
 
     A penalty lowers the engine's logit of every token that is already there and so raises all others: d > 0 for
-    repeated tokens, d < 0 for new ones, in every context. Nothing else knows what a repetition is.
+    repeated tokens, d < 0 for new ones, in every context. A reward of repetition (a repetition_penalty below 1, a
+    negative presence_penalty) does the opposite. Nothing else knows what a repetition is.
     """
     seen = seen_before(window)
     if seen is None or window.quiet:
@@ -37,16 +39,18 @@ def judge(window: Window) -> Finding | None:
     above = window.d[off] > 0
     repeated = seen[window.clean][off]
     phi = association(above, repeated)
-    if phi <= 0.0:
+    if phi == 0.0:
         return None
-    score = (repeated - repeated.mean()) * np.sign(window.d[off])
-    p = positive_mean(np.bincount(window.of[off], score))
+    sign = math.copysign(1.0, phi)
+    score = sign * (repeated - repeated.mean()) * np.sign(window.d[off])
+    # either sign is looked for
+    p = min(1.0, 2.0 * positive_mean(np.bincount(window.of[off], score)))
     return Finding(
         "logit_processor",
         p,
         phi * phi * window.share(window.clean),
         f"{above[repeated].mean():.0%} of repeated tokens are likelier to the trainer than to the engine, of new "
-        f"tokens {above[~repeated].mean():.0%}: the engine penalises repetition",
+        f"tokens {above[~repeated].mean():.0%}: the engine {'penalises' if phi > 0.0 else 'favours'} repetition",
         {
             "repeated_above": float(above[repeated].mean()),
             "new_above": float(above[~repeated].mean()),
@@ -55,8 +59,9 @@ def judge(window: Window) -> Finding | None:
         },
         CHECKS,
         len(window.d),
-        window.per_step(np.where(above == repeated, 1.0, -1.0) * off.mean(), window.at_step[off])
+        window.per_step(np.where(above == repeated, sign, -sign) * off.mean(), window.at_step[off])
         | {k: -0.1 for k in window.steps if not (window.at_step[off] == k).any()},
+        claims_differences=True,
     )
 
 

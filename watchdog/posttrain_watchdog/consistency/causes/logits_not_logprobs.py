@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import Window
 
 CHECKS = (
@@ -24,7 +24,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "logits_not_logprobs",
         0.0,
-        count / (count + 1),
+        counted(count, count),
         f"{share:.1%} of {scored} engine logprobs are above 0 (mean {mean:.2f} nats there): these are logits",
         {"positive_share": share, "tokens": count, "mean_positive": mean},
         CHECKS,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from posttrain_watchdog.consistency.finding import Finding
 from posttrain_watchdog.consistency.tempering import identity_figures, tempering
 from posttrain_watchdog.consistency.window import Window
@@ -24,7 +22,7 @@ def judge(window: Window) -> Finding | None:
     temperature = 1.0 - fit.slope
     return Finding(
         "logprobs_mode_raw",
-        max(fit.p, math.exp(-min(700.0, fit.sampled_by_trainer))),
+        fit.p,
         fit.explained,
         f"the engine's logprobs are the trainer's at temperature 1/{temperature:.2f} of its own "
         f"({fit.explained:.0%} of the difference), yet the tokens were drawn from the trainer's distribution "
@@ -40,5 +38,6 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         fit.per_step,
-        p_shape=fit.p,
+        claims_differences=True,
+        p_always=fit.p_sampled,
     )

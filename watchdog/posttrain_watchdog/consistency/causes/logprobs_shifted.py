@@ -38,6 +38,7 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         shift.per_step,
+        claims_differences=True,
     )
 
 
@@ -72,4 +73,5 @@ def _at_borders(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         window.hits_per_step(owners),
+        claims_differences=True,
     )

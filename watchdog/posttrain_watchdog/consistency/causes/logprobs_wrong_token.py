@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.truncation import one_sided
 from posttrain_watchdog.consistency.window import Window
 
@@ -47,6 +47,7 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         one.per_step,
+        claims_differences=True,
     )
 
 
@@ -67,7 +68,7 @@ def _against_candidates(window: Window) -> Finding | None:
     return Finding(
         "logprobs_wrong_token",
         0.0,
-        share * count / (count + 1),
+        share * counted(count, count),
         f"at {count} of {int(other.sum())} positions where the sampled token is not the engine's best candidate, the "
         f"recorded logprob is the best candidate's: {share:.0%} of all difference",
         {
@@ -81,4 +82,5 @@ def _against_candidates(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         window.hits_per_step(window.owners(wrong)),
+        claims_differences=True,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import Window
 
 CHECKS = (
@@ -32,7 +32,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "mixed_weight_versions",
         0.0,
-        count / (count + 1),
+        counted(count, count),
         f"{count} of {window.batch.sequences} sequences hold tokens of several weight versions, up to {spread} apart",
         {"sequences": count, "share_of_sequences": count / window.batch.sequences, "largest_spread": spread},
         CHECKS,

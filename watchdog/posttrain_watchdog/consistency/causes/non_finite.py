@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import Window
 
 CHECKS = (
@@ -31,7 +31,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "non_finite",
         0.0,
-        count / (count + 1),
+        counted(count, count),
         f"{count} tokens of {int(hit.sum())} sequences have a logprob that is NaN or infinite "
         f"({nan} NaN and {count - nan - trainer} infinite from the engine, {trainer} from the trainer; "
         f"{masked} under the mask)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import Window
 
 CHECKS = (
@@ -27,7 +27,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "prompt_logprobs_missing",
         0.0,
-        count / (asked + 1),
+        counted(count, asked),
         f"{count} of {asked} responses that asked for prompt logprobs have none",
         {"responses": count, "of_responses": asked},
         CHECKS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.tokenisation import different_tokens, uneven_lengths
 from posttrain_watchdog.consistency.window import Window
 
@@ -29,7 +29,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "retokenised",
         0.0,
-        count / (count + 1),
+        counted(count, count),
         f"{count} of {window.batch.sequences} sequences hold different token ids on the two sides, "
         f"from position {start} on (median); in {uneven} of them the lengths differ too",
         {

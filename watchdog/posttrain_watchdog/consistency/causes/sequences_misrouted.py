@@ -35,4 +35,5 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         window.hits_per_step(routing.hit),
+        claims_differences=True,
     )

@@ -27,7 +27,7 @@ def judge(window: Window) -> Finding | None:
     engine = f", so the engine's is {ours / ratio:.2f}" if math.isfinite(ours) and ratio > 0 else ""
     return Finding(
         "temperature_mismatch",
-        max(fit.p, math.exp(max(-700.0, fit.sampled_by_trainer))),
+        fit.p,
         fit.explained,
         f"the trainer's temperature is {ratio:.2f} times the engine's{engine} ({fit.explained:.0%} of the "
         f"difference), and the tokens were drawn at the engine's (log-likelihood ratio {fit.sampled_by_trainer:+.1f})",
@@ -41,5 +41,6 @@ def judge(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         fit.per_step,
-        p_shape=fit.p,
+        claims_differences=True,
+        p_always=fit.p_sampled,
     )

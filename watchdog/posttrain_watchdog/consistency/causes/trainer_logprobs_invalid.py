@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import POSITIVE, Window
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "trainer_logprobs_invalid",
         min(1.0, p),
-        above / (above + 1) if above else share,
+        counted(above, above) if above else share,
         f"{above} of {len(t)} trainer logprobs are above 0; of {total} below -1, {share:.0%} lie on the grid of bf16",
         {"above_zero": above, "on_bf16_grid": share, "largest": float(t.max())},
         CHECKS,

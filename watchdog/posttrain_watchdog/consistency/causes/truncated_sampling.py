@@ -29,7 +29,8 @@ def _one_sided(window: Window) -> Finding | None:
     return Finding(
         "truncated_sampling",
         one.p,
-        one.explained * (1.0 - one.peaked_at_floor),
+        # what a best candidate's logprob explains as well is left to logprobs_wrong_token
+        one.explained * (1.0 - one.peaked_at_floor * one.best_candidate),
         f"the trainer gives {one.negative} of {one.negative + one.positive} differing tokens less than the engine; "
         f"mean ratio {one.ratio_mean:.3f}, so the engine kept {one.ratio_mean:.0%} of the mass; "
         f"{exact:.0%} of its logprobs are exactly 0",
@@ -42,6 +43,7 @@ def _one_sided(window: Window) -> Finding | None:
         CHECKS,
         len(window.d),
         one.per_step,
+        claims_differences=True,
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posttrain_watchdog.consistency.finding import Finding
+from posttrain_watchdog.consistency.finding import Finding, counted
 from posttrain_watchdog.consistency.window import Window
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def judge(window: Window) -> Finding | None:
     return Finding(
         "wrong_advantage_groups",
         0.0,
-        wrong_groups / (wrong_groups + 1),
+        counted(wrong_groups, wrong_groups),
         f"{wrong_groups} groups have advantages that do not add up to 0 while those of {right_groups} groups of the "
         f"same steps do; in {contradictory} of them rows of equal reward have unequal advantages; {raw} advantages "
         "equal the raw reward",
