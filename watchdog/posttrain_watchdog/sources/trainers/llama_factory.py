@@ -1,4 +1,8 @@
-"""LLaMA-Factory's trainer_log.jsonl (0.9.5): a fixed subset of metrics, no gradient norm and no KL."""
+"""LLaMA-Factory's trainer_log.jsonl (0.9.5; driven at ff6d4d12): a fixed subset of metrics, no gradient norm, no KL.
+
+throughput keeps its own name: it is all tokens that the checkpoint counts over the time since this process started, so
+it leaps where a run resumes and sinks from there. A prediction counts its batches in the same file, without an epoch.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,12 @@ KEYS: Mapping[str, str] = {
     "learning_rate": "learning_rate",
     "grad_norm": "grad_norm",
     "reward": "reward_mean",
-    "throughput": "tokens_per_second",
     "total_tokens": "tokens_total",
 }
 
 _IGNORED = frozenset({"current_steps", "total_steps", "percentage", "step", "elapsed_time", "remaining_time"})
+_MEASURED = frozenset({"loss", "eval_loss", "predict_loss", "reward", "accuracy", "grad_norm", "lr"})
+"""A record without any of these is the last one of a training, or a prediction's."""
 _STEP = re.compile(r'"current_steps"\s*:\s*(\d+)')
 
 
@@ -47,4 +52,9 @@ class Dialect:
         step = whole(numbers.get("current_steps")) if numbers else None
         if numbers is None or step is None:
             return ()
+        if _MEASURED.isdisjoint(numbers):
+            return self._over(line) if "epoch" in numbers and step == whole(numbers.get("total_steps")) else ()
         return self._steps.told(step, None, self._table.rows(numbers, step))
+
+    def _over(self, line: str) -> list[Row | Event]:
+        return [*self._steps.last(), Event("run_finished", line[:200], {}, self._steps.step)]

@@ -1,7 +1,8 @@
-"""ms-swift's logging.jsonl and console dicts (4.6.0): the step is a text, "12/400".
+"""ms-swift's logging.jsonl and console dicts (4.6.0; driven at 3602360a): the step is a text, "12/400".
 
 rollout_correction/kl is mean(-d), the canonical k1; is_weight_mean is the applied weight; sequence ratios are
-geometric means there.
+geometric means there. train_speed is a mean since the process started. The record with the run time says that the run
+is over, in the file as on the console; a second object says so once more in the file.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class Dialect:
     def __init__(self, logging_steps: int = 1) -> None:
         self._table = Table({**KEYS, **_MORE}, ignored=_IGNORED)
         self._steps = StepCounter(logging_steps)
+        self._finished = False
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if "{" in line else ()
@@ -83,7 +85,7 @@ class Dialect:
         if not line.startswith("{"):
             return ()
         if '"last_model_checkpoint"' in line and '"log_history"' in line:
-            return [*self._steps.last(), Event("run_finished", line[:200], {}, self._steps.step)]
+            return self._over(line)
         match = _STEP.search(line)
         if match is None:
             return ()
@@ -94,4 +96,14 @@ class Dialect:
         if rate and "train_speed(s/it)" not in numbers:
             numbers["train_speed(s/it)"] = 1.0 / rate
         step = int(match.group(1))
+        if "train_runtime" in numbers:
+            return self._over(line)
+        self._finished = False
         return self._steps.told(step, None, self._table.rows(numbers, step))
+
+    def _over(self, line: str) -> list[Row | Event]:
+        found = self._steps.last()
+        if not self._finished:
+            found.append(Event("run_finished", line[:200], {}, self._steps.step))
+        self._finished = True
+        return found

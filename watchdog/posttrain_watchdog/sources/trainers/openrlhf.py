@@ -1,4 +1,4 @@
-"""OpenRLHF's console: `Global step N: {...}` (0.11.0), and the progress bar's postfix of older ones.
+"""OpenRLHF's console: `Global step N: {...}` (0.11.0, driven at 3c3be623), and the progress bar's postfix of older ones.
 
 vllm_kl is mean(-d), the canonical k1; ppo_kl is mean(old - current).
 """
@@ -36,6 +36,7 @@ KEYS: Mapping[str, str] = {
     "timing/make_experience": "logprob_seconds",
     "timing/broadcast": "weight_sync_seconds",
     "vllm_kl": "mismatch_kl_k1",
+    "critic_loss": "value_loss",
 }
 
 _POSTFIX: Mapping[str, str] = {

@@ -1,7 +1,8 @@
-"""slime's console: `[time] file:line - step N: {...}`, `rollout N: {...}`, `perf N: {...}` (624b824a).
+"""slime's console: `[time] file:line - step N: {...}`, `rollout N: {...}`, `perf N: {...}` (624b824a, driven).
 
-Two axes: `rollout N` and `perf N` count rollouts, `step N` counts optimizer steps; rollouts are brought to the steps'
-axis where one makes several. `ois` is the PPO ratio, not a rollout ratio; tis is the raw rollout ratio.
+Two axes: `rollout N`, both kinds of `perf N`, `passrate N`, `multi_turn N` and `eval N` count rollouts, `step N` and
+`critic-step N` optimizer steps; rollouts are brought to the steps' axis where one makes several. After a restart it is
+a rollout that goes back first. `ois` is the PPO ratio, not a rollout ratio; tis is the raw rollout ratio.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ KEYS: Mapping[str, str] = {
     "train/lr-pg_0": "learning_rate",
     "train/entropy_loss": "entropy",
     "train/kl_loss": "kl_ref",
+    "train/critic-value_loss": "value_loss",
     "train/ppo_kl": "ppo_kl",
     "train/pg_clipfrac": "clip_fraction",
     "rollout/raw_reward": "reward_mean",
@@ -71,13 +73,13 @@ KEYS: Mapping[str, str] = {
     "train/mis_rs_mask_fraction_low": "masked_fraction_token_low",
 }
 
-_LINE = re.compile(r"(?:[\w./]+:\d+ - )?(step|rollout|perf|eval) (\d+): \{")
+_LINE = re.compile(r"(?:[\w./]+:\d+ - )?(\w+-step|step|rollout|perf|eval|passrate|multi_turn) (\d+): \{")
 
 
 def recognises(line: str) -> bool:
     _, body = text.stamp(text.bare(line))
     match = _LINE.match(body)
-    return match is not None and f"'{'train' if match.group(1) == 'step' else match.group(1)}/" in body
+    return match is not None and f"'{'train' if match.group(1).endswith('step') else match.group(1)}/" in body
 
 
 class Dialect:
@@ -88,8 +90,11 @@ class Dialect:
         self._steps = StepCounter(logging_steps)
         self._stamps = text.Stamps()
         self._rollout = -1
+        self._step = -1
         self._since_rollout = 0
         self._per_rollout = 1
+        self._told: dict[str, int] = {}
+        """kind of line -> the rollout that it told last"""
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if ": {" in line else ()
@@ -100,17 +105,30 @@ class Dialect:
     def _read(self, line: str) -> Iterable[Row | Event]:
         time, line = self._stamps.take(text.bare(line))
         match = _LINE.match(line)
-        if match is None or match.group(1) == "eval":
+        if match is None:
             return ()
         kind, number = match.group(1), int(match.group(2))
         numbers = text.python_dict(line[match.end() - 1 :])
-        if kind == "step":
-            self._since_rollout += 1
+        if kind.endswith("step"):
+            self._since_rollout += number != self._step  # the critic has a line of its own for the same step
+            self._step = number
             return self._steps.told(number, time, self._table.rows(numbers, number, time))
         if number != self._rollout:
             self._per_rollout = max(self._per_rollout, self._since_rollout if self._rollout >= 0 else 1)
             self._rollout, self._since_rollout = number, 0
         step = number * self._per_rollout
+        if kind == "perf" and "perf/rollout_time" in numbers:
+            kind = "generation"
+        if self._goes_back(kind, number) or self._steps.holds:
+            return self._steps.told(step, time, self._table.rows(numbers, step, time))
         if self._steps.step is not None and not -1 <= step - self._steps.step <= 8 * self._per_rollout:
             step = self._steps.step
         return self._table.rows(numbers, step, time)
+
+    def _goes_back(self, kind: str, rollout: int) -> bool:
+        """Whether the run began again: the kinds of lines lie apart by a rollout or two, each of them only goes on."""
+        back = rollout < self._told.get(kind, rollout)
+        if back:
+            self._told.clear()
+        self._told[kind] = rollout
+        return back

@@ -67,6 +67,11 @@ class StepCounter:
         """Whether this log's records carry no step and are counted."""
         return bool(self._usual)
 
+    @property
+    def holds(self) -> bool:
+        """Whether a record waits for the next one to confirm it."""
+        return self._held is not None
+
     def last(self) -> Items:
         """The log's end: a return to a checkpoint that nothing could confirm any more."""
         held = self._held
