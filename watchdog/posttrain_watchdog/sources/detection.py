@@ -17,6 +17,7 @@ from typing import Protocol
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources import trainers
 from posttrain_watchdog.sources.trainer_tables import table_for
+from posttrain_watchdog.sources.trainers import text
 
 GENERIC = "generic"
 _HINTS = ("{'", '{"', "step:", "Step ", "StatsLogger", "pg=")
@@ -64,7 +65,8 @@ class Follower:
         self._bar = ""
 
     def feed(self, line: str) -> Iterable[Row | Event]:
-        """The readings and events of one line."""
+        """The readings and events of one line. Colour is taken off first: it may stand inside what tells a dialect."""
+        line = text.uncoloured(line)
         if self.dialect != GENERIC:
             items = self._reader.feed(line)
             if items and (items := list(items)):

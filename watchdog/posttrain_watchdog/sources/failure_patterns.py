@@ -273,8 +273,9 @@ PATTERNS: tuple[Pattern, ...] = (
     _row("run_started", "Running training", r"\*{3,} Running training \*{3,}"),
     _row(
         "run_finished",
-        "train_runtime|raining|Run summary|Final validation",
-        r"(?:\{'train_runtime':|Training (?:is )?(?:completed?|finished|done)\b(?!.*(?:step|epoch|batch) \d)"
+        "train_runtime|raining|trainer finished|Run summary|Final validation",
+        r"(?:\{'train_runtime':|(?:RL|SFT) trainer finished!"
+        r"|Training (?:is )?(?:complete[ds]?|finished|done)\b(?!.*(?:step|epoch|batch) \d)"
         r"|wandb: Run summary:|Final validation metrics:)",
     ),
     _row(

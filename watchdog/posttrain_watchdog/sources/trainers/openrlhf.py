@@ -1,6 +1,6 @@
-"""OpenRLHF's console: `Global step N: {...}` (0.11.0, driven at 3c3be623), and the progress bar's postfix of older ones.
+"""OpenRLHF's console: `Global step N: {...}` (0.11.0, driven at 3c3be623).
 
-vllm_kl is mean(-d), the canonical k1; ppo_kl is mean(old - current).
+Of older ones the progress bar's postfix is read. vllm_kl is mean(-d), the canonical k1; ppo_kl is mean(old - current).
 """
 
 from __future__ import annotations

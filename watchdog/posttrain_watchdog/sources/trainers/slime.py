@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from posttrain_watchdog.model import Event, Row
 from posttrain_watchdog.sources.trainers import text
-from posttrain_watchdog.sources.trainers.steps import StepCounter
+from posttrain_watchdog.sources.trainers.steps import Onward, StepCounter
 from posttrain_watchdog.sources.trainers.table import Table
 
 KEYS: Mapping[str, str] = {
@@ -93,8 +93,7 @@ class Dialect:
         self._step = -1
         self._since_rollout = 0
         self._per_rollout = 1
-        self._told: dict[str, int] = {}
-        """kind of line -> the rollout that it told last"""
+        self._onward = Onward()
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if ": {" in line else ()
@@ -119,16 +118,8 @@ class Dialect:
         step = number * self._per_rollout
         if kind == "perf" and "perf/rollout_time" in numbers:
             kind = "generation"
-        if self._goes_back(kind, number) or self._steps.holds:
+        if self._onward.goes_back(kind, number) or self._steps.holds:
             return self._steps.told(step, time, self._table.rows(numbers, step, time))
         if self._steps.step is not None and not -1 <= step - self._steps.step <= 8 * self._per_rollout:
             step = self._steps.step
         return self._table.rows(numbers, step, time)
-
-    def _goes_back(self, kind: str, rollout: int) -> bool:
-        """Whether the run began again: the kinds of lines lie apart by a rollout or two, each of them only goes on."""
-        back = rollout < self._told.get(kind, rollout)
-        if back:
-            self._told.clear()
-        self._told[kind] = rollout
-        return back

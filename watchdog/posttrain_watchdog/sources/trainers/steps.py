@@ -107,6 +107,22 @@ class StepCounter:
         return [Event("resumed", f"steps go back from {last} to {step}", {"step": str(step)}, step, time), *items]
 
 
+class Onward:
+    """Tells a restart where several kinds of records tell steps at a pace of their own: each kind only goes on."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+
+    def goes_back(self, kind: str, step: int) -> bool:
+        """Whether a record of this kind tells a step before the last one; all kinds begin anew from there."""
+        back = step < self._last.get(kind, step)
+        if back:
+            self._last.clear()
+        if len(self._last) < _MOST_USUAL or kind in self._last:
+            self._last[kind] = step
+        return back
+
+
 def whole(value: float | None) -> int | None:
     """A step as a number tells it."""
     return int(value) if value is not None and math.isfinite(value) and abs(value) < 1e15 else None

@@ -44,12 +44,16 @@ _list = msgspec.json.Decoder(list[float])
 _fast = msgspec.json.Decoder(dict[str, float | None], strict=False)
 
 
+def uncoloured(line: str) -> str:
+    """The line without the sequences that colour it or move the cursor."""
+    return _ANSI.sub("", line) if "\x1b" in line else line
+
+
 def bare(line: str) -> str:
     """The line without colour, NUL bytes, what a progress bar overwrote, and the prefixes that Ray puts in front."""
     if "\r" in line:
         line = line.rstrip("\r").rsplit("\r", 1)[-1]
-    if "\x1b" in line:
-        line = _ANSI.sub("", line)
+    line = uncoloured(line)
     if "\0" in line:
         line = line.replace("\0", "")
     while line.startswith("(") and (match := _RAY.match(line)):
