@@ -59,6 +59,14 @@ def test_every_file_is_known_by_its_content(where: str, recordings: Path, cases:
     assert wrong == {}
 
 
+def test_the_last_word_of_a_short_ms_swift_log_makes_it_no_trainer_state(tmp_path: Path) -> None:
+    log, last = tmp_path / "logging.jsonl", '{"global_step": 2, "log_history": [{"loss": 0.1, "step": 1}]}\n'
+    log.write_text('{"loss": 0.1, "epoch": 0.1, "global_step/max_steps": "1/2"}\n' + last)
+    assert kinds.classify(log) == Kind(kinds.TEXT)
+    log.write_text(last)
+    assert kinds.classify(log) == Kind(kinds.TRAINER_STATE)
+
+
 def test_packed_files_are_what_is_in_them(recordings: Path, tmp_path: Path) -> None:
     packed = tmp_path / "file"
     for name in (

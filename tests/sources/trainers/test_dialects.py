@@ -107,6 +107,20 @@ def test_nemo_rl_tells_the_step_only_in_the_header() -> None:
     assert found == [(12, {"loss": 0.0123, "mismatch_kl_k3": 0.0007, "step_seconds": 101.3, "training_seconds": 33.1})]
 
 
+def test_nemo_rl_counts_its_steps_within_an_epoch() -> None:
+    def block(epoch: int | None, step: int) -> list[str]:
+        head = [] if epoch is None else [f"{'=' * 25} Epoch {epoch}/3 {'=' * 25}"]
+        return [*head, f"{'=' * 25} Step {step}/2 {'=' * 25}", f"  • Loss: 0.{step}"]
+
+    whole_run = [*block(1, 1), *block(None, 2), *block(2, 1), *block(None, 2), *block(3, 1)]
+    assert [step for step, _ in rows(*whole_run)] == [1, 2, 3, 4, 5]
+    from_the_second = [*block(2, 1), *block(None, 2), *block(3, 1)]
+    assert [step for step, _ in rows(*from_the_second)] == [3, 4, 5]
+    resumed = [*block(1, 1), *block(None, 2), *block(2, 1), *block(None, 2), *block(2, 1), *block(None, 2)]
+    assert [step for step, _ in rows(*resumed)] == [1, 2, 3, 4, 3, 4]
+    assert [i.kind for i in read(*resumed) if isinstance(i, Event)] == ["resumed"]
+
+
 def test_prime_rl_writes_several_rows_a_step_from_two_processes() -> None:
     found = rows(
         '{"step": 12, "time": 1796040001.1, "perf/mfu": 31.2}',

@@ -34,6 +34,7 @@ NOT_TAKEN = {
     ("nemo_rl", "train/num_masked_seqs"): "a count, the canonical name is a fraction",
     ("areal", "ppo_actor/seq_len/avg"): "counts the prompt; the dialect subtracts it",
     ("llama_factory", "throughput"): "all tokens of the checkpoint over the time of this process: leaps at a resume",
+    ("roll", "token/total_response_length/clip"): "a count, the canonical name is a fraction",
     ("areal", "ppo_actor/seq_len/max"): "counts the prompt, and maxima cannot be subtracted",
 }
 STEPS = {"step", "epoch"}

@@ -62,7 +62,7 @@ class Follower:
         self._other = ""
         self._others = 0
         self._unknown = 0
-        self._bar = ""
+        self._before = ""
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         """The readings and events of one line. Colour is taken off first: it may stand inside what tells a dialect."""
@@ -78,8 +78,8 @@ class Follower:
             self._others = self._others + 1 if name == self._other else 1
             self._other = name
             return self._switch(name, line) if self._others >= _LINES_TO_SWITCH else ()
-        if "%|" in line:
-            self._bar = line
+        if "%|" in line or "= Epoch " in line:
+            self._before = line
         if self._unknown >= _SURELY_UNKNOWN:
             items = self._reader.feed(line)
             if items and (items := list(items)):
@@ -97,10 +97,10 @@ class Follower:
         yield from self._reader.close()
         self._reader = dialects()[name].Dialect(self._logging_steps)
         self.dialect, self._others = name, 0
-        if self._bar and self._bar is not line:
-            # a progress bar in front of the first record may tell its step
-            yield from self._reader.feed(self._bar)
-            self._bar = ""
+        if self._before and self._before is not line:
+            # a progress bar or the head of an epoch in front of the first record may tell its step
+            yield from self._reader.feed(self._before)
+            self._before = ""
         yield from self._reader.feed(line)
 
     def close(self) -> Iterable[Row | Event]:

@@ -176,8 +176,8 @@ def _text_kind(head: bytes) -> Kind:
         record = _record(line)
         if record is None:
             continue
-        if "log_history" in record and "global_step" in record and "loss" not in record:
-            return Kind(TRAINER_STATE)
+        if "log_history" in record and "global_step" in record and line.strip() == first:
+            return Kind(TRAINER_STATE)  # behind other lines it is the last word of ms-swift's logging.jsonl
         for name, module in token_dialects().items():
             if hasattr(module, "recognises") and module.recognises(record):
                 return Kind(TOKEN_FILE if hasattr(module, "read_file") else TOKENS, name)

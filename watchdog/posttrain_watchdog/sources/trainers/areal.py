@@ -1,4 +1,6 @@
-"""AReaL's statistics tables: `\u2502 key \u2502 1.0000e+00 \u2502` cells in several columns (4aef98d8).
+"""AReaL's statistics tables: `\u2502 key \u2502 1.0000e+00 \u2502` cells in several columns (4aef98d8, driven).
+
+A column of whole numbers only has no exponent. Each line of merged.log has its process in front, the table has not.
 
 behave_approx_kl is mean(+d) and approx_kl is mean(current - proximal), both opposite to the canonical sign, so they
 are negated. seq_len counts the prompt too, so the completion's length is its difference to prompt_len. The behave
@@ -47,9 +49,11 @@ KEYS: Mapping[str, str] = {
 
 SCALES = {"ppo_actor/update/behave_approx_kl/avg": -1.0, "ppo_actor/update/approx_kl/avg": -1.0}
 _COMPLETION = "completion_len/avg"
-_HEADER = re.compile(r"(?:\(AReaL\) )?(\S+) StatsLogger INFO: Epoch \d+/\d+ Step \d+/\d+ Train step (\d+)/\d+ done")
+_HEADER = re.compile(
+    r"(?:\[[\w./:\-]+\] *)?(?:\(AReaL\) )?(\S+) StatsLogger INFO: Epoch \d+/\d+ Step \d+/\d+ Train step (\d+)/\d+ done"
+)
 _CELL = re.compile(
-    r"[\u2502|]\s*([\w./@\-]+/[\w./@\-]+|\w+)\s*[\u2502|]\s*([-+]?\d\.\d+e[-+]\d+|nan|inf|-inf)\s*(?=[\u2502|])"
+    r"[\u2502|]\s*([\w./@\-]+/[\w./@\-]+|\w+)\s*[\u2502|]\s*([-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?|nan|inf|-inf)\s*(?=[\u2502|])"
 )
 
 

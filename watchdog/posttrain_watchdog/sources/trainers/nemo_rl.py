@@ -1,4 +1,7 @@
-"""NeMo-RL's console blocks (7ea279ab): a header with the step, then bullets; and rows exported with its own keys.
+"""NeMo-RL's console blocks (7ea279ab, driven): a header with the step, then bullets; rows exported with its own keys.
+
+The synchronous loops count the header's steps within the epoch, whose header stands before: the steps of the epochs
+before are added, so that the console's step is the one of TensorBoard.
 
 sampling_importance_ratio is taken after truncation; gen_kl_error is k3, policy_kl_error its reverse.
 num_masked_seqs* are counts and keep their own names; loss, grad_norm and the token metrics are sums over the
@@ -51,27 +54,36 @@ KEYS: Mapping[str, str] = {
     "train/mean_seq_mult_prob_error": "mult_prob_error_sequence_mean",
     "train/probs_ratio_max": "ppo_ratio_max",
     "train/probs_ratio_min": "ppo_ratio_min",
+    "train/critic/loss": "value_loss",
+    "train/critic/explained_var": "value_explained_variance",
 }
 
 _BULLETS: Mapping[str, str] = {
     "Loss": "loss",
+    "Policy Loss": "loss",
+    "Critic Loss": "value_loss",
     "Generation KL Error": "mismatch_kl_k3",
     "Avg Reward": "reward_mean",
+    "Avg Total Reward": "reward_mean",
     "Mean Generation Length": "completion_length_mean",
     "Avg Trajectory Age": "staleness_mean",
+    "Avg Trajectory Age (gen-version)": "staleness_mean",
     "Total step time": "step_seconds",
     "policy_training": "training_seconds",
     "generation": "generation_seconds",
     "exposed_generation": "generation_seconds",
     "policy_and_reference_logprobs": "logprob_seconds",
     "weight_sync": "weight_sync_seconds",
+    "prepare_for_generation/total": "weight_sync_seconds",
 }
-_HEADER = re.compile(r"=====+ Step (\d+)/\d+ =====+\s*$")
-_BULLET = re.compile(r"\s*\u2022 ([\w ./\-]+): ([-+\d.eE]+|nan|inf|-inf)(?:s|ms| steps)?(?: \(.*\))?\s*$")
+_HEADER = re.compile(r"=====+ (Step|Epoch) (\d+)/(\d+) =====+\s*$")
+_BULLET = re.compile(r"\s*\u2022 ([\w ./\-()]+): ([-+\d.eE]+|nan|inf|-inf)(?:s|ms| steps| tokens)?(?: \(.*\))?\s*$")
+_MOST_EPOCHS = 10_000
 
 
 def recognises(line: str) -> bool:
-    return "=====" in line and _HEADER.search(text.bare(line)) is not None
+    match = _HEADER.search(text.bare(line)) if "=====" in line else None
+    return match is not None and match.group(1) == "Step"
 
 
 class Dialect:
@@ -82,9 +94,13 @@ class Dialect:
         self._steps = StepCounter(logging_steps)
         self._block: text.Numbers = {}
         self._step: int | None = None
+        self._epoch = 1
+        self._steps_before = {1: 0}
+        """epoch -> steps of the epochs before it"""
+        self._last_step = 0
 
     def feed(self, line: str) -> Iterable[Row | Event]:
-        return self._read(line) if "\u2022" in line or "= Step " in line else ()
+        return self._read(line) if "\u2022" in line or "= Step " in line or "= Epoch " in line else ()
 
     def close(self) -> Iterable[Row | Event]:
         return [*self._finished(), *self._steps.last()]
@@ -94,12 +110,25 @@ class Dialect:
         header = _HEADER.search(line) if "=====" in line else None
         if header is not None:
             found = self._finished()
-            self._step = int(header.group(1))
+            number, of = int(header.group(2)), int(header.group(3))
+            if header.group(1) == "Epoch":
+                self._begin_epoch(number)
+                return found
+            if self._epoch not in self._steps_before and len(self._steps_before) < _MOST_EPOCHS:
+                self._steps_before[self._epoch] = (self._epoch - 1) * of  # the log begins in a later epoch
+            self._step = self._last_step = self._steps_before.get(self._epoch, 0) + number
             return found
         bullet = _BULLET.match(line)
         if bullet is not None and self._step is not None:
             self._block.setdefault(bullet.group(1), text.number(bullet.group(2)))
         return ()
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """An epoch that was there before is one of a resumed run; the one after the last goes on from its steps."""
+        follows = epoch == self._epoch + 1 and self._epoch in self._steps_before and self._last_step > 0
+        if follows and epoch not in self._steps_before:
+            self._steps_before[epoch] = self._last_step
+        self._epoch = epoch
 
     def _finished(self) -> list[Row | Event]:
         block, self._block = self._block, {}

@@ -1,6 +1,8 @@
-"""ROLL's log: bare JSON of all metrics with reducer tags (`actor/pg_loss@sum`), or `metrics_tag: {...}` (8eb27cc2).
+"""ROLL's log: bare JSON of all metrics with reducer tags (`actor/pg_loss@sum`), or `metrics_tag: {...}`.
 
-policykl is mean(current - old), opposite to the canonical ppo_kl, so it is negated; the train_infer ratios are raw.
+8eb27cc2, driven. policykl is mean(current - old), opposite to the canonical ppo_kl, so it is negated; the train_infer
+ratios are raw. total_response_length/clip counts sequences, and critic/entropy/mean is 0 where nothing measured it:
+both keep their own names. A validation has no step of its own: it belongs to the step that comes next.
 """
 
 from __future__ import annotations
@@ -23,7 +25,6 @@ KEYS: Mapping[str, str] = {
     "tokens/response_length/mean": "completion_length_mean",
     "token/response_length/max": "completion_length_max",
     "tokens/response_length/max": "completion_length_max",
-    "token/total_response_length/clip": "truncated_fraction",
     "actor/total_loss": "loss",
     "actor/pg_loss": "policy_loss",
     "actor_train/grad_norm": "grad_norm",
@@ -49,6 +50,7 @@ KEYS: Mapping[str, str] = {
 
 SCALES = {"actor/policykl": -1.0}
 _TAGGED = re.compile(r'(?:\[[^\]]*\] ?){0,6}(?:metrics_tag: )?(\{"[\w/@]+"\s*:)')
+_TRAINED = ("actor", "critic/", "token", "system/")
 _KEYS_OF_ROLL = ('"actor/', '"critic/', '"system/', '"token')
 
 
@@ -64,6 +66,7 @@ class Dialect:
         self._table = Table(KEYS, SCALES, frozenset({"step", "system/global_step"}))
         self._steps = StepCounter(logging_steps)
         self._stamps = text.Stamps()
+        self._waiting: text.Numbers = {}
 
     def feed(self, line: str) -> Iterable[Row | Event]:
         return self._read(line) if '{"' in line else ()
@@ -83,6 +86,14 @@ class Dialect:
         if step is None:
             step = whole(plain.get("system/global_step"))
         if step is None:
+            if not any(key.startswith(_TRAINED) for key in plain):
+                self._waiting.update(plain)
+                return ()
             step = self._steps.counted()
-            return self._table.rows(plain, step, time)
+            return self._table.rows(self._with_waiting(plain), step, time)
+        plain = self._with_waiting(plain)
         return self._steps.told(step, time, self._table.rows(plain, step, time))
+
+    def _with_waiting(self, plain: text.Numbers) -> text.Numbers:
+        waiting, self._waiting = self._waiting, {}
+        return {**waiting, **plain} if waiting else plain
